@@ -216,7 +216,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
     def _plan(self) -> "TuningPlan":
         """Return the checked plan of the tuning."""
         from ddpg.config.algorithm_options import CONFIGS
-        from ddpg.config.presets import hints_for, preset_config, preset_for, recipe_options
+        from ddpg.config.presets import hints_for, preset_for, recipe_options
         from ddpg.interaction.env_calls import close_quietly
         from ddpg.interaction.spaces import algorithm_for
         from ddpg.runs.env_factory import env_id_of, full_id, make_env
@@ -231,11 +231,12 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         if self.algorithm is not None:
             kind, algorithm = own_options(self.algorithm, kind, name), self.algorithm
         preset = preset_for(name, kind)
-        values = {**preset.options} if self.recipe is None else recipe_options(self.recipe, kind, name)
+        total = self.total_timesteps or preset.total_timesteps
+        usual = preset.options_for(kind, total)
+        values = {**usual} if self.recipe is None else recipe_options(self.recipe, kind, name)
         if self.config is not None:
             values |= from_toml(kind, read_toml(self.config), kind.__name__, hints_for(kind, name) | self.flag_hints())
         base = kind(**values).to_json()
-        total = self.total_timesteps or preset.total_timesteps
         cells = Group(
             env_id=full_id(self.env, name),
             configuration="ground",
@@ -251,7 +252,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             options=base,
         )
         space = read_space(algorithm, base, self.space)
-        return plan_of(cells, preset_config(name, kind).to_json(), space, self.tuning_seed, self.prune)
+        return plan_of(cells, kind(**usual).to_json(), space, self.tuning_seed, self.prune)
 
     def _command_words(self) -> list[str]:
         """Return the command with the flags that differ from their defaults."""

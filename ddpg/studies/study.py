@@ -230,7 +230,7 @@ def _groups(
             preset = preset_for(own_id, kind)
             total = settings.total_timesteps or preset.total_timesteps
             collector, workers = _collector_of(settings, changes)
-            given = (preset.options if base is None else base) | changes
+            given = (preset.options_for(kind, total) if base is None else base) | changes
             config = kind(**from_toml(kind, given, kind.__name__, hints_for(kind, own_id)))
             check_collector(collector, workers, None)
             if collector != "local":

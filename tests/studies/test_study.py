@@ -9,6 +9,7 @@ import pytest
 from refusals import refuses
 
 from ddpg import DDPGConfig, UsageError
+from ddpg.cli.train import Train
 from ddpg.config.options import as_toml, from_toml
 from ddpg.config.presets import preset_config
 from ddpg.config.toml_file import read_toml
@@ -66,7 +67,8 @@ def test_cells_are_environments_by_configurations_by_seeds(tmp_path):
     assert (td3.wrappers, lqr.wrappers) == ([], ["TimeAwareObservation"])
     # A recipe, also one's own, is instead of the preset; a table is changes of it, or of the recipe that it names.
     assert own.options == DDPGConfig(batch_size=7).to_json()
-    assert slow.options == preset_config("Pendulum-v1", actor_learning_rate=1e-5, gamma=None).to_json()
+    short = {"learning_starts": 64, "exploration_steps": 500}  # the preset's, in so few steps
+    assert slow.options == preset_config("Pendulum-v1", actor_learning_rate=1e-5, gamma=None, **short).to_json()
     assert td3.options["n_critics"] == 2
     assert deeper.options == td3.options | {"hidden": [8, 8, 8]}
 
@@ -108,6 +110,36 @@ def test_without_configurations_it_is_the_preset(tmp_path):
     (group,) = read_study(written(tmp_path, "environments = ['Pendulum-v1']"))
     assert (group.configuration, group.options) == ("preset", preset_config("Pendulum-v1").to_json())
     assert (group.total_timesteps, group.seeds) == (10_000, [0])
+
+
+SHORT = """
+environments = ["Pendulum-v1"]
+total_timesteps = 2_000
+[configurations]
+preset = {}
+late = { learning_starts = 700 }
+ddpg = "ddpg"
+"""
+
+
+def test_a_short_study_trains_the_preset_that_train_does(tmp_path):
+    """Pendulum's preset, of 10,000 steps, has 1,000 random ones and explores for all of them; of 2,000 that is 200."""
+    preset, late, recipe = (group.options for group in read_study(written(tmp_path, SHORT)))
+    assert preset == preset_config("Pendulum-v1", learning_starts=200, exploration_steps=2_000).to_json()
+    assert preset == Train.parse(["Pendulum-v1", "--total-timesteps", "2000"], "ddpg train").args[0].to_json()
+    assert late == preset | {"learning_starts": 700}
+    assert recipe["learning_starts"] == DDPGConfig().learning_starts == 1_000
+
+
+def test_a_folder_with_other_options_of_the_preset_is_refused_in_a_line(tmp_path):
+    """Such as one of a version whose preset was not that of a run of this length."""
+    path = written(tmp_path, SHORT)
+    (preset, *_) = groups = read_study(path)
+    old = msgspec.structs.replace(preset, options=preset.options | {"learning_starts": 1_000})
+    write_study(tmp_path, path, [old])
+    with refuses(UsageError, "learning_starts of 'preset' in Pendulum-v1 was 1000 and is now 200", "--root") as told:
+        write_study(tmp_path, path, groups)
+    assert "\n" not in str(told.value)
 
 
 @pytest.mark.filterwarnings("ignore:.*latest versioned")

@@ -454,6 +454,19 @@ def test_a_recipe_and_a_file_are_the_ground(command, capsys):
     assert training.args[0].to_json() == ground
 
 
+def test_the_preset_is_that_of_a_run_as_long_as_a_trial(command, capsys):
+    """Pendulum's preset has 1,000 random steps, which is all of a trial of 100; a minibatch of it is 64."""
+    _, tune = command
+    Path("own.toml").write_text("learning_starts = 5\n")
+    usual = Train.parse(["Pendulum-v1", "--total-timesteps", "100"], "ddpg train").args[0].to_json()
+    assert (usual["learning_starts"], usual["exploration_steps"]) == (64, 100)
+    for words, starts in (([], 64), (["--config", "own.toml"], 5)):
+        assert tune("--trials", "1", "--fresh-seeds", "0", "--root", f"{starts}", *words) == 0
+        noted = json.loads(Path(f"{starts}", "tuning.json").read_text())
+        assert noted["preset"] == usual
+        assert noted["ground"]["options"] == usual | {"learning_starts": starts}
+
+
 def test_failures_make_the_status_one(command, monkeypatch, capsys):
     found, tune = command
     found.how(monkeypatch, fail=["trial-0001", "preset"])
