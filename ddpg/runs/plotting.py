@@ -54,13 +54,16 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, name in zip(panels, names, strict=False):
         for (colour, curve), label in zip(_coloured(curves, name), legends[name], strict=True):
-            axes.fill_between(curve.times, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
-            axes.plot(curve.times, curve.centre, color=colour, linewidth=1.6, label=label)
+            marker = "o" if len(curve.times) == 1 else None
+            _draw_band(axes, curve.times, curve.low, curve.high, colour, 0.2)
+            axes.plot(curve.times, curve.centre, color=colour, linewidth=1.6, marker=marker, label=label)
         axes.set_title(name)
         axes.set_xlabel("environment steps" if against == "steps" else "seconds of training")
         axes.set_ylabel("evaluation return")
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))  # more labels such as 1,000,000 overlap
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 10 else f"{value:g}")
+        whole = against == "steps"
+        # More than five labels such as 1,000,000 overlap.
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=whole))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         axes.grid(alpha=0.3)
         below = axes.transAxes + ScaledTranslation(0, -38 / 72, figure.dpi_scale_trans)  # so it never covers a curve
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below)
@@ -69,6 +72,14 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
     if any(curve.seeds > 1 for curve in curves):
         figure.supxlabel(f"line: {MEASURES[measure]} of the seeds; band: its 95 % bootstrap interval", fontsize=8)
     return atomic_write.write_figure(path, figure)
+
+
+def _draw_band(axes: Axes, times: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, alpha: float) -> None:
+    """Draw the intervals of a curve as a band; a band of one time would have no width, so there it is a bar."""
+    if len(times) == 1:
+        axes.vlines(times, low, high, color=colour, alpha=0.5, linewidth=4)
+    else:
+        axes.fill_between(times, low, high, color=colour, alpha=alpha, linewidth=0)
 
 
 def _legend(curves: Sequence[Curve], env_id: str, width: int) -> list[str]:
@@ -124,14 +135,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
         if "min_return" in evaluations[-1]:  # runs of older versions lack this column
             least, most = (numbers_of(evaluations, name) for name in ("min_return", "max_return"))
             low, high = np.fmax(low, least), np.fmin(high, most)  # clips Student's interval to the observed returns
-        axes.fill_between(
-            column["timesteps"],
-            low,
-            high,
-            color="tab:orange",
-            alpha=0.25,
-            linewidth=0,
-        )
+        _draw_band(axes, column["timesteps"], low, high, "tab:orange", 0.25)
         axes.plot(
             column["timesteps"],
             column["mean_return"],
@@ -144,6 +148,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     axes.set_xlabel("environment steps")
     axes.set_ylabel("return (undiscounted sum of rewards)")
     axes.grid(alpha=0.3)
+    axes.locator_params(axis="x", integer=True)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if episodes or evaluations:
         axes.legend(loc="lower right", fontsize=8)

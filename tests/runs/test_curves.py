@@ -311,17 +311,62 @@ def test_a_legend_of_many_options_is_inside_the_figure(environments, tmp_path, m
     assert text.endswith("option_number_19=3 (1 seed)")
 
 
-def test_learning_curve_of_a_run_never_leaves_what_was_returned(tmp_path, monkeypatch):
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are written."""
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *to, **how: figures.append(self))
+    return figures
+
+
+def test_a_curve_of_one_evaluation_is_a_point_with_its_interval(drawn, tmp_path):
+    """Resampled, the mean of 0 and 2 is 0, 1 or 2; the ends of its interval are 0 and 2."""
+    for seed, value in enumerate((0.0, 2.0)):
+        write_run(tmp_path, seed, [value], seed=seed)
+    plotting.plot_curves(learning_curves(find_runs([tmp_path])), tmp_path / "a.png")
+    (axes,) = drawn[0].axes
+    (line,) = axes.lines
+    assert (line.get_xydata().tolist(), line.get_marker()) == ([[100, 1]], "o")
+    (bar,) = axes.collections
+    assert [segment.tolist() for segment in bar.get_segments()] == [[[100, 0], [100, 2]]]
+
+    run = write_run(tmp_path, 5, [])
+    evaluation = "timesteps,episodes,mean_return,ci95_low,ci95_high\n100,10,0.9,0.7,1.1\n"
+    (run / "evaluations.csv").write_text(evaluation)
+    plotting.plot_learning_curve(run, "title")
+    (bar,) = drawn[1].axes[0].collections
+    assert [segment.tolist() for segment in bar.get_segments()] == [[[100, 0.7], [100, 1.1]]]
+
+
+@pytest.mark.parametrize(
+    ("steps", "against"),
+    [((102, 112), "steps"), ((1, 2), "steps"), ((10**5, 10**6), "steps"), ((685, 715), "seconds"), ((9, 11), "seconds")],
+)
+def test_numbers_on_the_axis_are_those_of_their_places(steps, against, drawn, tmp_path):
+    """There are 50 steps to a second: 685 to 715 are 13.7 to 14.3 seconds."""
+    run = write_run(tmp_path, 1, [1.0, 2.0], steps=steps)
+    plotting.plot_curves(learning_curves(find_runs([tmp_path]), against), tmp_path / "a.png", against)
+    (run / "evaluations.csv").write_text(
+        "timesteps,mean_return,ci95_low,ci95_high\n" + "".join(f"{step},1,0,2\n" for step in steps)
+    )
+    plotting.plot_learning_curve(run, "title")
+    for figure in drawn:
+        axis = figure.axes[0].xaxis
+        places = axis.get_majorticklocs()
+        texts = [label.get_text() for label in axis.get_majorticklabels()]
+        assert [float(text.replace(",", "")) for text in texts] == pytest.approx(places, rel=1e-9, abs=1e-12)
+        assert len({*texts}) == len(texts) > 1
+
+
+def test_learning_curve_of_a_run_never_leaves_what_was_returned(drawn, tmp_path):
     run = write_run(tmp_path, 1, [])
     (run / "evaluations.csv").write_text(
         "timesteps,episodes,mean_return,ci95_low,ci95_high,min_return,max_return\n"
         "100,10,0.9,0.7,1.1,0.5,1.0\n"
         "200,10,0.9,0.7,1.1,,\n"
     )
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *to, **how: figures.append(self))
     plotting.plot_learning_curve(run, "title")
-    band = figures[0].axes[0].collections[0].get_paths()[0].vertices
+    band = drawn[0].axes[0].collections[0].get_paths()[0].vertices
     assert band[band[:, 0] == 100, 1].max() == 1.0
     assert band[band[:, 0] == 100, 1].min() == 0.7
     assert band[band[:, 0] == 200, 1].max() == 1.1  # an older version did not write it down
