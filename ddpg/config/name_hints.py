@@ -263,6 +263,10 @@ FILES = {
     "seed": "write --seed 3 on the command line; in a study, seeds = [3] (or seeds = 3: seeds 0, 1 and 2)",
     "env": "write the environment on the command line; in a study, environments = ['Pendulum-v1']",
     **{
+        name: f"it is no option of the algorithm; in a study, write {name} above its tables"
+        for name in ("seeds", "final_episodes", "wrappers")
+    },
+    **{
         name: f"it is no option of the algorithm; write --{name.replace('_', '-')} on the command line; in a study, "
         f"{name} above its tables"
         for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes", "n_envs", "vectorization")

@@ -203,7 +203,7 @@ def resume(
         run: the run directory.
         config: options that replace the run's, also in its ``config.json``; needed if the run's options held your own
             callables.
-        total_timesteps: a new goal.
+        total_timesteps: a new goal. A run that had reached its goal goes on with a new episode.
         which: ``"latest"``, or the timesteps of a checkpoint to go back to; later checkpoints are removed.
         allow_import: modules that the run may import, for an environment, an algorithm or an option that its
             ``config.json`` names as ``module:Name``.

@@ -14,7 +14,10 @@ from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
 
 _FOLDER = Path(__file__).parent / "spaces"
-_SHAPES = "a list of choices, { low = ..., high = ... }, that with log = true, or, beside extend = true, false"
+_SHAPES = (
+    "a list of choices, or a range, { low = ..., high = ... }, to which log = true may be added; with extend = true in "
+    "the file also false, which leaves the option out"
+)
 
 
 @dataclasses.dataclass(frozen=True)

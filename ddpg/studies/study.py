@@ -14,7 +14,7 @@ from ddpg.checkpoints.safe_json import one_of
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig
 from ddpg.config.imports import imports_allowed, references_of
 from ddpg.config.name_hints import STUDIES
-from ddpg.config.options import MOST_ITEMS, Options, check_names, from_toml, option
+from ddpg.config.options import MOST_ITEMS, Options, check_names, coerce, from_toml, option
 from ddpg.config.presets import hints_for, preset_for, random_steps_note, read_recipe
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError, brief
@@ -212,7 +212,7 @@ def _groups(
     options_of: Callable[[str, type[AgentConfig], str], type[AgentConfig]],
 ) -> Iterator[Group]:
     """Yield the groups of an environment."""
-    check_imports([env_id], path, allow_import)
+    check_imports([env_id], "it", allow_import)
     with _located(f"environment {env_id!r}"):
         settings = EnvironmentSettings(**from_toml(EnvironmentSettings, _settings(values), "it"))
         check_names([*configurations], settings.configurations, "the table of configurations")
@@ -266,7 +266,7 @@ def _collector_of(settings: Settings, changes: dict[str, Any]) -> tuple[str, int
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
     """Return settings with the short forms of TOML expanded, such as a number of seeds."""
-    count = values.get("seeds")
+    count = values.get("seeds", ())
     if isinstance(count, int) and not isinstance(count, bool):
         if not 1 <= count <= MOST_ITEMS:
             alone = f"; for seed {count} alone write seeds = [{count}]" if count >= 0 else ""
@@ -274,6 +274,14 @@ def _settings(values: dict[str, Any]) -> dict[str, Any]:
                 f"seeds={brief(count)} must be 1 to {MOST_ITEMS}, a number of seeds, counted from 0{alone}"
             )
         values = values | {"seeds": range(count)}
+    else:
+        try:
+            coerce(Settings, "seeds", count)
+        except UsageError:
+            raise UsageError(
+                f"seeds={brief(count)} must be how many, such as 3 for seeds 0, 1 and 2, or a list of whole numbers, "
+                f"such as [3] for seed 3 alone; at most {MOST_ITEMS}"
+            ) from None
     for name in ("wrappers", "configurations"):
         if isinstance(values.get(name), str):
             raise UsageError(f"{name}={values[name]!r} must be a list of names")

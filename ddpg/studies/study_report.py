@@ -103,7 +103,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def compared(finals: Sequence[tuple[str, str, Mapping[int, float]]]) -> list[dict[str, Any]]:
-    """Return the rows that compare every configuration with the first one.
+    """Return the rows that compare every configuration with the first one of the first environment.
 
     Args:
         finals: environment, configuration, and final returns by seed.
@@ -213,7 +213,8 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     ``results.csv`` has all evaluations, including those of running cells. The table covers only finished cells: the
     interquartile mean over seeds of the last and of the largest evaluation, with 95 % bootstrap intervals (Agarwal et
     al. 2021, arXiv 2108.13264). With ``final_episodes`` the last evaluation is the one after training.
-    ``comparison.csv`` compares every configuration with the first one, by seed. A cell with a damaged file is left out.
+    ``comparison.csv`` compares every configuration with the first one of the first environment, by seed. A cell with a
+    damaged file is left out.
 
     Args:
         root: the study's folder.

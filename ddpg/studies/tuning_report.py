@@ -157,7 +157,11 @@ def _text(
         f"{_number(len(tuned.trials), 'trial')} ({_counts(tuned.trials)}) of {_number(base.total_timesteps, 'step')}, "
         f"each on {_seeds(base.seeds)}, evaluated every {_number(base.evaluation_interval, 'step')} over "
         f"{_number(base.evaluation_episodes, 'episode')}; sampler's seed {plan.tuning_seed}. "
-        + ("Trial 0 is what was varied, itself." if tuned.base_first else "What was varied is not in the space."),
+        + (
+            "Trial 0 is the base configuration."
+            if tuned.base_first
+            else "The base configuration is not in the search space, and was not tried."
+        ),
         "",
     ]
     if tuned.stopped is not None:

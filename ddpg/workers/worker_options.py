@@ -26,11 +26,11 @@ def check_collector(collector: str, workers: int | None, ray_address: str | None
         raise UsageError(f"collector={brief(collector)} is not one of {known}{did_you_mean(collector, COLLECTORS)}")
     if collector == "local" and workers is not None:
         raise UsageError(
-            f"workers={brief(workers)} are for collector='process' or 'ray', got 'local'; set --collector process "
-            "beside it"
+            f"workers={brief(workers)} are for collector='process' or 'ray', got 'local'; set the collector to one of "
+            "the two, or leave workers out"
         )
     if collector != "local" and workers is None:
-        raise UsageError(f"collector={brief(collector)} needs workers; give their number: --workers 4")
+        raise UsageError(f"collector={brief(collector)} needs workers; give their number, such as workers=4")
     if workers is not None and validate_int(workers, "workers", at_least=1) > 1024:
         raise UsageError(f"workers={workers} must be a whole number from 1 to 1024")
     if ray_address is not None:

@@ -340,7 +340,13 @@ def test_a_curve_of_one_evaluation_is_a_point_with_its_interval(drawn, tmp_path)
 
 @pytest.mark.parametrize(
     ("steps", "against"),
-    [((102, 112), "steps"), ((1, 2), "steps"), ((10**5, 10**6), "steps"), ((685, 715), "seconds"), ((9, 11), "seconds")],
+    [
+        ((102, 112), "steps"),
+        ((1, 2), "steps"),
+        ((10**5, 10**6), "steps"),
+        ((685, 715), "seconds"),
+        ((9, 11), "seconds"),
+    ],
 )
 def test_numbers_on_the_axis_are_those_of_their_places(steps, against, drawn, tmp_path):
     """There are 50 steps to a second: 685 to 715 are 13.7 to 14.3 seconds."""

@@ -88,7 +88,7 @@ def test_a_file_takes_the_place_of_the_table_or_changes_it(tmp_path):
     ("text", "says"),
     [
         ("gama = [0.9]", "gama 'gamma'"),
-        ("gamma = 0.9", "gamma 0.9 choices"),
+        ("gamma = 0.9", "gamma 0.9 choices range low high log extend false"),
         ("gamma = false", "gamma False choices"),
         ("gamma = []", "at least one choice"),
         ("gamma = [0.9, 0.9]", "different ones"),

@@ -100,6 +100,24 @@ def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
     assert {path.name for path in study.root.iterdir() if path.is_file()} == {*FILES}
 
 
+def test_the_reference_is_the_first_configuration_of_the_first_environment(tmp_path, monkeypatch):
+    """The file's table has it second; where both are trained, ``plain`` ends 10 below it."""
+    study = Stubbed(tmp_path, monkeypatch, 2)
+    tables = '[environments.Pendulum-v1]\nconfigurations = ["slow"]\n[environments."ddpg_envs/LQR-v0"]\n'
+    text = study.file.read_text().replace('environments = ["Pendulum-v1"]\n', "") + "slow = { gamma = 0.9 }\n"
+    study.file.write_text(text.replace("[configurations]", f"{tables}[configurations]"))
+    study.groups = read_study(study.file)
+    for place in (CellFolder(study.root, cell) for cell in cells_of(study.groups)):
+        level = 10.0 if place.cell.group.configuration == "slow" else 0.0
+        train_by_hand(place, [99.0, level + place.cell.seed])
+    found = [
+        (row["env"], row["config"], row["reference"]) for row in write_report(study.root, study.groups).comparisons
+    ]
+    assert found[0] == ("ddpg_envs/LQR-v0", "plain", "slow")
+    assert {names[1:] for names in found} == {("plain", "slow")}
+    assert write_report(study.root, study.groups).comparisons[0]["difference"] == -10
+
+
 def test_everything_in_long_form(tmp_path, monkeypatch):
     study = Stubbed(tmp_path, monkeypatch, [3], "final_episodes = 20")
     (place,) = study.places

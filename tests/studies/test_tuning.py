@@ -254,6 +254,17 @@ def test_one_of_a_kind_is_told_as_one(count, episodes, told, small):
     assert f"\n{told} sampler's seed 0." in text
 
 
+@pytest.mark.parametrize(
+    ("space", "told"), [(SPACE, "Trial 0 is the base configuration."), (SPACE.replace("1e-1", "1e-4"), "not tried.")]
+)
+def test_whether_the_base_configuration_was_tried_is_told(space, told, small):
+    """Its learning rate is 1e-3."""
+    found = small(space)
+    text = report(found, found.run(1)).text.read_text()
+    assert f"{told}\n" in text
+    assert "base configuration" in text
+
+
 def test_the_best_names_the_command_that_takes_it(small, monkeypatch):
     found = small()
     found.root = found.folder / "a tuning"
