@@ -10,12 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from ddpg.gradients.policy import POLICY_GRADIENTS, Actor, Critic, apply_path, chain_rule
-from ddpg.gradients.td import GradientsAndVariables, stop_gradient
+from ddpg.gradients.td import TD_TARGETS, GradientsAndVariables, stop_gradient
 
 
 def is_checked(path: Callable) -> bool:
     """Return whether the sign of ``path`` is checked: it is the user's own, and ``sign_is_checked`` is not False."""
-    return path not in POLICY_GRADIENTS.values() and getattr(path, "sign_is_checked", True)
+    supplied = (*POLICY_GRADIENTS.values(), *TD_TARGETS.values())
+    return path not in supplied and getattr(path, "sign_is_checked", True)
 
 
 def climb_cosine(path: Callable, actor: Actor, critic: Critic, batch: Any) -> tf.Tensor:

@@ -5,6 +5,7 @@ differences in float64, and timed, and its backward pass is traced. All paths ar
 because a session reads its graph again after every change, which would be timed too.
 """
 
+import contextlib
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +20,9 @@ from ddpg._tflearn import _replaced
 from ddpg.algorithms import ddpg as update
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError, brief
+from ddpg.gradients import sign_check
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS, apply_path
-from ddpg.gradients.sign_check import warn_of_wrong_sign
 from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariables, TDPath
 from ddpg.interaction.validation import validate_bool, validate_int
 from ddpg.laboratory import gradient_checks
@@ -245,7 +246,8 @@ def compare_paths(
             of a path's backward pass cannot be recorded.
 
     Warns:
-        UserWarning: if a path has the wrong sign: its gradient and the central differences have a negative cosine.
+        UserWarning: if a path of your own has the wrong sign, by the check that training makes before its first update:
+            terms without Q, or without the TD error, are left out (:mod:`ddpg.gradients.sign_check`).
     """
     if not isinstance(env, gym.Env):
         raise UsageError(f"env={brief(env)} must be a gymnasium Env")
@@ -261,18 +263,57 @@ def compare_paths(
         fixture = Fixture(env, config, seed)
         td = _td_paths(fixture, td_targets, shown.update)
         policy = {bounding: _policy_paths(fixture, policy_gradients, bounding, shown.update) for bounding in BOUNDINGS}
-        return {
+        signs = _signs(fixture, td_targets, policy_gradients)
+        report = {
             "seed": fixture.seed,
             "batch_size": config.batch_size,
             "hidden": list(config.hidden),
             "outside": fixture.outside(),
-            "td": _compared(td, shown.update, td_targets),
+            "td": _compared(td, shown.update),
             "policy": [
                 {"bounding": bounding, **row}
                 for bounding, paths in policy.items()
-                for row in _compared(paths, shown.update, policy_gradients)
+                for row in _compared(paths, shown.update)
             ],
         }
+    feeds = dict(zip(fixture.batch, fixture.values, strict=True))
+    cosines = fixture.session.run([sign.cosine for sign in signs], feeds)
+    for sign, cosine in zip(signs, cosines, strict=True):
+        sign_check.warn_of_wrong_sign(sign.name, sign.path, float(cosine), stacklevel=2)
+    return report
+
+
+class _Sign(NamedTuple):
+    """The cosine by which the sign of a path is checked."""
+
+    name: str
+    path: Callable
+    cosine: tf.Tensor
+
+
+def _signs(
+    fixture: Fixture, td_targets: Mapping[str, Callable], policy_gradients: Mapping[str, Callable]
+) -> list[_Sign]:
+    """Build the check of every path of the user's own, of policies under every bounding.
+
+    As in training, a path that cannot be built with a stand-in for the critic or for y is not checked.
+    """
+    critic, batch, signs = fixture.critic, fixture.batch, []
+    checked = [
+        {name: path for name, path in paths.items() if sign_check.is_checked(path)}
+        for paths in (td_targets, policy_gradients)
+    ]
+    with fixture.session.graph.as_default():
+        for name, path in checked[0].items():
+            with contextlib.suppress(Exception):
+                q = critic.prediction(batch.observations, batch.actions).output
+                own = _recorded(path, critic.optimizer.compute_gradients)
+                signs.append(_Sign(name, path, sign_check.descent_cosine(own, q, critic.trainable_variables)))
+        for name, path in checked[1].items():
+            for actor in fixture.actors.values():
+                with contextlib.suppress(Exception):
+                    signs.append(_Sign(name, path, sign_check.climb_cosine(path, actor, critic, batch)))
+    return signs
 
 
 def _td_paths(fixture: Fixture, paths: Mapping[str, Callable], done: Progress) -> list[Measure]:
@@ -290,13 +331,11 @@ def _policy_paths(fixture: Fixture, paths: Mapping[str, Callable], bounding: str
     return [_with_progress(done, build_policy(fixture, name, path, bounding, expected)) for name, path in paths.items()]
 
 
-def _compared(paths: list[Measure], done: Progress, functions: Mapping[str, Callable]) -> list[dict[str, Any]]:
-    """Measure paths, warn of wrong signs, and replace gradients by their differences from the first path's."""
+def _compared(paths: list[Measure], done: Progress) -> list[dict[str, Any]]:
+    """Measure paths, and replace gradients by their differences from the first path's."""
     if not paths:
         return []
     rows = [_with_progress(done, measured()) for measured in paths]
-    for row in rows:
-        warn_of_wrong_sign(row["path"], functions[row["path"]], row["finite_difference"]["cosine"], stacklevel=3)
     gradients = {row["path"]: row.pop("gradients") for row in rows}
     reference = rows[0]["path"]
     largest = max(float(np.abs(array).max()) for array in gradients[reference])
@@ -307,7 +346,7 @@ def _compared(paths: list[Measure], done: Progress, functions: Mapping[str, Call
             "difference": {
                 "from": reference,
                 "max_abs": differences[row["path"]],
-                "max_relative": differences[row["path"]] / largest,
+                "max_relative": gradient_checks.relative(differences[row["path"]], largest),
                 "equal": differences[row["path"]] <= EQUAL * largest,
             },
         }

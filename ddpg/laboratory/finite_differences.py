@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.errors import UsageError
-from ddpg.laboratory.gradient_checks import finite_difference
+from ddpg.laboratory.gradient_checks import cosine, finite_difference, relative
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
@@ -88,14 +88,12 @@ class ReferenceGradient(NamedTuple):
         found = np.array([gradients[which].reshape(-1)[index] for which, index in self.coordinates], np.float64)
         found, expected = found[self.believable], self.derivatives[self.believable]
         largest = np.abs(found - expected).max()
-        scale = np.abs(expected).max() or np.abs(found).max() or 1.0
-        lengths = np.linalg.norm(found) * np.linalg.norm(expected)
         return {
             "coordinates": len(expected),
             "dropped": int((~self.believable).sum()),
             "max_abs": float(largest),
-            "max_relative": float(largest / scale),
-            "cosine": float(found @ expected / lengths) if lengths else float(not largest),
+            "max_relative": relative(float(largest), float(np.abs(expected).max())),
+            "cosine": cosine(found, expected),
         }
 
 

@@ -63,6 +63,17 @@ def compare(gradients: Mapping[str, Sequence], reference: str | Sequence) -> dic
     }
 
 
+def relative(error: float, size: float) -> float:
+    """Return ``error / size``; relative to a gradient of zeros an error is 1, and no error 0."""
+    return error / (size or error or 1.0)
+
+
+def cosine(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the cosine of the angle between two vectors; if one is zero, 1 where both are, else 0."""
+    lengths = np.linalg.norm(found) * np.linalg.norm(expected)
+    return float(found @ expected / lengths) if lengths else float(not np.any(found - expected))
+
+
 def finite_difference(
     function: Callable[[list[np.ndarray]], float],
     arrays: Sequence[np.ndarray],
@@ -158,8 +169,5 @@ class RoundedGradient:
             np.concatenate([np.ravel(array) for array in arrays]).astype(np.float64)
             for arrays in (interpret(*self._lowered, values, variables), exact)
         )
-        sizes = np.linalg.norm(found), np.linalg.norm(expected)
-        return {
-            "relative_norm": float(np.linalg.norm(found - expected) / sizes[1]),
-            "cosine": float(found @ expected / (sizes[0] * sizes[1])),
-        }
+        size, error = float(np.linalg.norm(expected)), float(np.linalg.norm(found - expected))
+        return {"relative_norm": relative(error, size), "cosine": cosine(found, expected)}

@@ -381,6 +381,22 @@ def test_command_of_an_unknown_environment(capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.filterwarnings("error")
+def test_a_gradient_of_zeros_equals_itself(seed, monkeypatch):
+    """With two samples the standardised pre-activations are ±1, at the box's border, where zeroing passes nothing."""
+    monkeypatch.setattr(compare, "_compiled", lambda _: None)
+    with gym.make("Pendulum-v1") as env:
+        report = compare_paths(env, DDPGConfig(hidden=(8,), batch_size=2), seed=seed, td_targets={})
+    zeros = [row for row in report["policy"] if row["gradient_norm"] == 0]
+    assert {row["bounding"] for row in zeros} == {"zeroing"}
+    for row in zeros:
+        assert (row["difference"]["max_relative"], row["difference"]["equal"]) == (0, True)
+        # Rounding may move an action into the box.
+        assert (row["bfloat16"]["relative_norm"], row["bfloat16"]["cosine"]) in [(0, 1), (1, 0)]
+    assert "NaN" not in json.dumps(report)
+
+
 def test_the_bar_counts_what_is_built_and_what_is_measured(compare_on_one_fixture, monkeypatch):
     bars = []
 

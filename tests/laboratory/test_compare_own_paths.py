@@ -50,9 +50,27 @@ def climbing(actor, critic, states):
     return [(-gradient, variable) for gradient, variable in chain_rule(actor, critic, states)]
 
 
-def compared(td_targets, policy_gradients, config=CONFIG):
+def cloning(actor, critic, states, batch):
+    """The path of docs/how_to/path.md: −∇θJ of Q, with the gradient of mean (μ(s) − a)² added."""
+    actions = actor(states, training=True)
+    towards_q = actor.policy_gradients(actions, critic.action_gradient(states, actions))
+    error = tf.reduce_mean(tf.square(actions - batch.actions))
+    towards_replayed = actor.optimizer.compute_gradients(error, actor.trainable_variables)
+    return [(g + h, variable) for (g, variable), (h, _) in zip(towards_q, towards_replayed, strict=True)]
+
+
+def mostly_online(q, target, variables):
+    """Baird's mix of the residual gradient and the semi-gradient: y moves with the weights, a tenth as much."""
+    loss = tf.reduce_mean(0.1 * tf.square(q - target) + 0.9 * tf.square(q - tf.stop_gradient(target)))
+    return list(zip(tf.gradients(loss, variables), variables, strict=True))
+
+
+mostly_online.bootstraps_online = True
+
+
+def compared(td_targets, policy_gradients, config=CONFIG, seed=0):
     env = gym.make("Pendulum-v1")
-    return compare_paths(env, config, seed=0, td_targets=td_targets, policy_gradients=policy_gradients)
+    return compare_paths(env, config, seed=seed, td_targets=td_targets, policy_gradients=policy_gradients)
 
 
 @pytest.mark.usefixtures("not_timed_compiled")
@@ -77,9 +95,30 @@ def test_a_wrong_sign_is_warned_of_by_name_unless_it_is_meant():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         report = compared({}, {"chain_rule": chain_rule, "climbing": climbing, "meant": meant})
-    told = [str(warning.message) for warning in caught if "sign" in str(warning.message)]
+    told = [warning for warning in caught if "sign" in str(warning.message)]
     assert len(told) == len({row["bounding"] for row in report["policy"]})
-    assert all("'climbing'" in text for text in told)
+    assert all("'climbing'" in str(warning.message) for warning in told)
+    assert {warning.filename for warning in told} == {__file__}  # who called compare_paths
+
+
+@pytest.mark.usefixtures("not_timed_compiled")
+def test_a_td_path_of_the_wrong_sign_is_warned_of_too():
+    def uphill(q, target, variables):
+        return [(-gradient, variable) for gradient, variable in stop_gradient(q, target, variables)]
+
+    with pytest.warns(UserWarning, match="'uphill'"):
+        compared({"stop_gradient": stop_gradient, "uphill": uphill}, {})
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+@pytest.mark.usefixtures("not_timed_compiled")
+def test_terms_without_q_and_a_target_that_moves_are_no_wrong_sign(seed):
+    """Though their gradients point away from the central differences, which are of Q alone and of the whole error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = compared({"mostly_online": mostly_online}, {"cloning": cloning}, CONFIG.replace(hidden=(8, 8)), seed)
+    cosines = [row["finite_difference"]["cosine"] for kind in ("td", "policy") for row in report[kind]]
+    assert min(cosines) < 0
 
 
 def layers(states, actions=None):
