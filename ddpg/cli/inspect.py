@@ -11,6 +11,7 @@ from ddpg.cli.command import (
     EnvironmentCommand,
     JSONOption,
     SavedPolicyCommand,
+    WithImports,
     import_from_working_directory,
     import_with_tensorflow,
 )
@@ -91,7 +92,7 @@ class Evaluate(JSONOption, SavedPolicyCommand):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Paths(JSONOption, EnvironmentCommand):
+class Paths(JSONOption, EnvironmentCommand, WithImports):
     """Compare the gradient paths on one minibatch, and draw them."""
 
     seed: int | None = option(None, "seed of weights, actions and minibatch; none: a random one", at_least=0)
@@ -107,7 +108,7 @@ class Paths(JSONOption, EnvironmentCommand):
 
     def __call__(self) -> None:
         """Compare them, draw, and print."""
-        with stdout_reserved_for_answer(self.json):
+        with stdout_reserved_for_answer(self.json), self.imports_allowed():
             report = self._report()
         if self.json:
             print(json.dumps(report))

@@ -16,7 +16,6 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from ddpg._tflearn import _replaced
 from ddpg.algorithms import ddpg as update
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError, brief
@@ -106,7 +105,9 @@ def build_td(fixture: Fixture, name: str, path: Callable, expected: ReferenceGra
         y = recorder.name("y", update.td_target(actor, critic, batch, fixture.gamma))
         if fed_y is not None:
             y = recorder.name("fed_y", fed_y)
-        return critic.td_gradients(critic.prediction(batch.observations, batch.actions).output, y)
+        q = critic.prediction(batch.observations, batch.actions).output
+        with recorder.recording(critic.trainable_variables):
+            return critic.td_gradients(q, y)
 
     feeds = dict(zip(fixture.batch, fixture.values, strict=True))
     return _built(fixture, PathTrial(name, critic, compute, list(fixture.batch), feeds, "squashing", fed_y), expected)
@@ -120,56 +121,36 @@ def build_policy(fixture: Fixture, name: str, path: Callable, bounding: str, exp
         recorder.clear()
         batch = Batch(*fields)
         recorder.name("s", batch.observations)
-        return apply_path(path, actor, fixture.critic, batch)
+        recorder.name("a", batch.actions)
+        with recorder.recording(actor.trainable_variables):
+            return apply_path(path, actor, fixture.critic, batch)
 
     feeds = dict(zip(fixture.batch, fixture.values, strict=True))
     return _built(fixture, PathTrial(name, actor, compute, list(fixture.batch), feeds, bounding), expected)
 
 
 def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
-    """Return ``path``, a supplied or the user's own, bound to ``compute_gradients``."""
+    """Return ``path``, a supplied or the user's own, bound to ``compute_gradients`` if it takes one."""
     for name, supplied in TD_TARGETS.items():
         if path is supplied:
             return TDPath(name, compute_gradients)
-    own = TDPath(_bind_compute_gradients(path, compute_gradients))
+    takes_it = "compute_gradients" in inspect.signature(path).parameters
+    own = TDPath(partial(path, compute_gradients=compute_gradients) if takes_it else path)
     own.bootstraps_online = getattr(path, "bootstraps_online", False)
     return own
-
-
-def _bind_compute_gradients(path: Callable, compute_gradients: ComputeGradients) -> Callable:
-    """Return a path that starts its backward pass with ``compute_gradients``, in place of its own ``tf.gradients``."""
-    if "compute_gradients" in inspect.signature(path).parameters:
-        return partial(path, compute_gradients=compute_gradients)
-
-    def started(q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable]) -> GradientsAndVariables:
-        original = tf.gradients
-        begun = False
-
-        def recorded(ys: Any, xs: Any, grad_ys: Any = None, **options: Any) -> Any:
-            nonlocal begun
-            if begun or options or isinstance(ys, (list, tuple)):  # a path's first call is for one tensor
-                return original(ys, xs, grad_ys, **options)
-            begun = True
-            with _replaced(tf, "gradients", original):
-                return [gradient for gradient, _ in compute_gradients(ys, var_list=xs, grad_loss=grad_ys)]
-
-        with _replaced(tf, "gradients", recorded):
-            return path(q, target, variables)
-
-    return started
 
 
 def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> Measure:
     session = fixture.session
     with session.graph.as_default():
-        pairs = trial.compute(*trial.inputs)
-        _check_variables(trial.network, pairs)
+        pairs = _in_order(trial, trial.compute(*trial.inputs))
         tensors = [gradient for gradient, _ in pairs]
-        nodes, start, groups = dict(fixture.recorder.nodes), fixture.recorder.start, fixture.groups(trial.bounding)
-        edges = edge_norms(session, trace_flow(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"}))
+        nodes, groups = dict(fixture.recorder.nodes), fixture.groups(trial.bounding)
+        starts = fixture.recorder.starts_of(pairs, f"path {trial.name!r}")
+        edges = edge_norms(session, trace_flow(nodes, groups, starts, {} if trial.fed_y is None else {"fed_y": "y"}))
         fields = [*trial.inputs, *([] if trial.fed_y is None else [trial.fed_y])]
         weights = [each for group in groups.values() for each in group]
-        names = gradient_checks.leaks(start.loss, weights)
+        names = {name for start in starts for name in gradient_checks.leaks(start.loss, weights, start.constants)}
         reached = {group: sum(each.name in names for each in variables) for group, variables in groups.items()}
         rounded = RoundedGradient(session, tensors, fields, weights)
         in_one_function = _compiled(trial)
@@ -199,9 +180,16 @@ def _compiled(trial: PathTrial) -> list[tf.Tensor] | None:
     return None if trial.fed_y is not None else compiled(trial.compute, trial.inputs)
 
 
-def _check_variables(network: Network, pairs: GradientsAndVariables) -> None:
-    if [variable.name for _, variable in pairs] != [variable.name for variable in network.trainable_variables]:
-        raise UsageError(f"a path must return a gradient for each trainable variable of the {network.name}")
+def _in_order(trial: PathTrial, pairs: GradientsAndVariables) -> GradientsAndVariables:
+    """Return a path's pairs in the order of its network's variables."""
+    variables = trial.network.trainable_variables
+    found = {variable.name: (gradient, variable) for gradient, variable in pairs}
+    if len(pairs) != len(variables) or found.keys() != {variable.name for variable in variables}:
+        raise UsageError(
+            f"path {trial.name!r} must return one gradient for each of the {len(variables)} trainable variables of the "
+            f"{trial.network.name}; it returned {len(pairs)}, for {', '.join(found) or 'none'}"
+        )
+    return [found[variable.name] for variable in variables]
 
 
 def compare_paths(
@@ -221,8 +209,9 @@ def compare_paths(
         seed: of weights, actions, minibatch and coordinates; ``None``: random.
         td_targets: TD paths by name; the first is the reference for the others. Central differences are taken of the
             mean squared error, or of a path's attribute ``loss``, ``(q, target) -> loss``. Your own path must start its
-            backward pass with ``tf.gradients``, or with an argument ``compute_gradients`` as the supplied paths have.
-        policy_gradients: policy paths by name; the first is the reference for the others.
+            backward passes with ``tf.gradients``, or with an argument ``compute_gradients`` as the supplied paths have.
+        policy_gradients: policy paths by name; the first is the reference for the others. Your own path must start its
+            backward passes with ``tf.gradients`` or by the actor's optimizer and methods.
         progress_bar: show how many paths are built and measured.
 
     Returns:

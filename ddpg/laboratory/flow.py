@@ -1,9 +1,10 @@
 """Trace the backward pass of a path, or of a whole update, on its graph, to show where gradients really flow.
 
-A path starts its backward pass with one call of ``compute_gradients(loss, var_list, grad_loss)``. :class:`FlowRecorder`
-records this call, and the tensors that actor and critics compute, by the names below. :func:`trace_flow` finds the
-edges between these tensors, and with ``tf.gradients`` whether a gradient passes each edge. :func:`trace_update` traces
-both steps of an update.
+A path starts a backward pass with a call of ``compute_gradients(loss, var_list, grad_loss)``, or of ``tf.gradients``
+for a network's weights. :class:`FlowRecorder` records these calls, and the tensors that actor and critics compute, by
+the names below. :func:`trace_flow` finds the edges between these tensors, and with ``tf.gradients`` whether a gradient
+passes each edge; the gradients of several backward passes are added. :func:`trace_update` traces both steps of an
+update.
 
 | name | tensor |
 |---|---|
@@ -16,13 +17,17 @@ both steps of an update.
 For a critic that returns a distribution, q is its logits. Names of a second critic end in its number, ``q_2``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+from unittest import mock
 
 import gymnasium as gym
 import tensorflow as tf
 
+from ddpg._tflearn import _replaced
 from ddpg.agents.ddpg import DDPG
 from ddpg.algorithms.ddpg import DDPGUpdate, policy_gradient
 from ddpg.config.algorithm_options import DDPGConfig
@@ -40,7 +45,8 @@ UPDATES = 100
 
 FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observations": "next_s"}
 
-# Options that draw minibatches or run updates. They do not change where gradients flow, so the laboratory fixes them.
+# Options that draw minibatches, scale data or run updates. They do not change where gradients flow, so the laboratory
+# fixes them.
 FIXED_OPTIONS: dict[str, Any] = {
     "n_steps": 1,
     "prioritised": None,
@@ -60,19 +66,28 @@ FIXED_OPTIONS: dict[str, Any] = {
 
 
 class BackwardStart(NamedTuple):
-    """The arguments of the call of ``compute_gradients`` that started the backward pass."""
+    """A call that started a backward pass.
 
-    loss: tf.Tensor
-    grad_loss: tf.Tensor | None
+    Attributes:
+        loss: the tensors that are differentiated.
+        grad_loss: the gradients with which the pass starts, one for each tensor; ``None``: ones.
+        variables: weights whose gradients were asked for.
+        constants: tensors that ``tf.gradients`` was told to hold constant.
+        gradients: what the call returned.
+    """
+
+    loss: list[tf.Tensor]
+    grad_loss: list[tf.Tensor | None] | None
     variables: list[tf.Variable]
+    constants: list[tf.Tensor]
+    gradients: list[tf.Tensor | None]
 
 
 class FlowRecorder:
-    """Records the named tensors of a forward pass, and the start of the backward pass after it.
+    """Records the named tensors of a forward pass, and the starts of the backward passes after it.
 
     Attributes:
-        nodes: ``{name: tensor}``, up to the start of the backward pass.
-        start: the first call of a recorded ``compute_gradients``.
+        nodes: ``{name: tensor}``, up to the start of the first backward pass.
     """
 
     def __init__(self):
@@ -80,50 +95,100 @@ class FlowRecorder:
         self.clear()
 
     def clear(self) -> None:
-        """Forget nodes and start, for the next path."""
+        """Forget nodes and starts, for the next path."""
         self.nodes: dict[str, tf.Tensor] = {}
         self._next: dict[tuple, Any] = {}
-        self._start: BackwardStart | None = None
+        self._begun = False
+        self._starts: list[BackwardStart] = []
 
-    @property
-    def start(self) -> BackwardStart:
-        """The start of the backward pass.
+    def starts_of(self, pairs: GradientsAndVariables, path: str) -> list[BackwardStart]:
+        """Return the recorded starts of the backward passes that ``pairs`` are computed from.
+
+        Others, such as one that only checks what depends on what, are left out. Calls with the same start, one for each
+        variable, are one.
+
+        Args:
+            pairs: what the path returned, ``[(gradient, variable)]``.
+            path: how a message names the path.
 
         Raises:
-            UsageError: if the path never called a recorded ``compute_gradients``.
+            UsageError: if there is none.
         """
-        if self._start is None:
+        used = _ancestors([gradient for gradient, _ in pairs])
+        starts: dict[tuple, BackwardStart] = {}
+        for start in self._starts:
+            if not used & {gradient.name for gradient in map(_dense, start.gradients) if gradient is not None}:
+                continue
+            key = tuple(map(id, [*start.loss, *(start.grad_loss or []), *start.constants]))
+            earlier = starts.get(key, start._replace(variables=[]))
+            starts[key] = earlier._replace(variables=[*earlier.variables, *start.variables])
+        if not starts:
             raise UsageError(
-                "the path did not start its backward pass with the compute_gradients it was given, so its gradients "
-                "cannot be traced; call compute_gradients(loss, var_list=...) or, in a policy path, actor.optimizer's"
+                f"{path} starts its backward pass neither with tf.gradients nor with the compute_gradients that it was "
+                "given, so its gradients cannot be traced; call tf.gradients(loss, variables), compute_gradients(loss, "
+                "var_list=variables) or, in a policy path, actor.optimizer.compute_gradients"
             )
-        return self._start
+        return [*starts.values()]
 
     def listen(self, network: Network, number: int = 1) -> None:
         """Record the tensors that an actor or a critic computes from now on, and where its backward pass starts.
 
         Args:
             network: its hook is set, and its optimizer's ``compute_gradients`` is recorded.
-            number: the critic's number, if there are several.
+            number: the critic's number, if there are several; only the first one's backward pass is recorded.
         """
         network.hook = partial(self._hook, suffix="" if number == 1 else f"_{number}")
-        network.optimizer.compute_gradients = self.record(network.optimizer.compute_gradients)
+        if number == 1:
+            network.optimizer.compute_gradients = self.record(network.optimizer.compute_gradients)
 
     def record(self, compute_gradients: ComputeGradients) -> ComputeGradients:
-        """Return a ``compute_gradients`` whose first call is recorded."""
+        """Return a ``compute_gradients`` whose calls are recorded."""
 
         def recorded(
             loss: tf.Tensor, var_list: list[tf.Variable], grad_loss: tf.Tensor | None = None
         ) -> GradientsAndVariables:
-            if self._start is None:
-                self._start = BackwardStart(loss, grad_loss, list(var_list))
-            return compute_gradients(loss, var_list=var_list, grad_loss=grad_loss)
+            pairs: GradientsAndVariables = []
+
+            def call() -> list[tf.Tensor]:
+                pairs.extend(compute_gradients(loss, var_list=var_list, grad_loss=grad_loss))
+                return [gradient for gradient, _ in pairs]
+
+            grad_ys = None if grad_loss is None else [grad_loss]
+            self._record_call(call, BackwardStart([loss], grad_ys, list(var_list), [], []))
+            return pairs
 
         return recorded
 
+    @contextlib.contextmanager
+    def recording(self, variables: Sequence[tf.Variable]) -> Iterator[None]:
+        """Record, inside the block, calls of ``tf.gradients`` for any of ``variables`` too, as in a user's own path."""
+        with contextlib.ExitStack() as replaced:
+            for module in (tf, v1):
+                call = partial(self._gradients, module.gradients, variables)
+                replaced.enter_context(_replaced(module, "gradients", call))
+            yield
+
+    def _gradients(self, original: Callable, variables: Sequence[tf.Variable], *args: Any, **options: Any) -> Any:
+        given = inspect.signature(original).bind(*args, **options).arguments
+        asked = [x for x in tf.nest.flatten([given["xs"]]) if any(x is variable for variable in variables)]
+        if not asked:
+            return original(*args, **options)
+        starts = given.get("grad_ys")
+        constants = tf.nest.flatten([given.get("stop_gradients") or []])
+        grad_ys = None if starts is None else tf.nest.flatten([starts])
+        start = BackwardStart(tf.nest.flatten([given["ys"]]), grad_ys, asked, constants, [])
+        return self._record_call(lambda: original(*args, **options), start)
+
+    def _record_call(self, call: Callable[[], list[tf.Tensor]], start: BackwardStart) -> list[tf.Tensor]:
+        """Make a call and record its start with its result; calls that it makes itself are not recorded."""
+        self._begun, count = True, len(self._starts)
+        gradients = call()
+        self._starts[count:] = [start._replace(gradients=list(gradients))]
+        return gradients
+
     def name(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         """Name a tensor and return it; once the backward pass has started, tensors belong to it and get no name."""
-        if self._start is None:
+        if not self._begun:
             self.nodes[name] = tensor
         return tensor
 
@@ -210,7 +275,7 @@ def edge_norms(session: tf.compat.v1.Session, edges: Sequence[Edge]) -> Callable
 def trace_flow(
     nodes: Mapping[str, tf.Tensor],
     weights: Mapping[str, Sequence],
-    start: BackwardStart,
+    starts: Sequence[BackwardStart],
     fed: Mapping[str, str] | None = None,
 ) -> list[Edge]:
     """Find the forward edges between ``nodes``, and the gradient along each of them.
@@ -218,38 +283,76 @@ def trace_flow(
     Args:
         nodes: ``{name: tensor}``.
         weights: ``{group: variables}``.
-        start: where the backward pass starts.
+        starts: where backward passes start; their gradients are added.
         fed: ``{node that is a placeholder: node whose value is fed to it}``: edges through NumPy.
     """
-    fed = dict(fed or {})
-    names = {tensor.name: name for name, tensor in nodes.items()}
-    names |= {variable.handle.name: group for group, variables in weights.items() for variable in variables}
-    totals = tf.gradients(start.loss, list(nodes.values()), start.grad_loss)
-    arriving = {START: start.grad_loss} | dict(zip(nodes, totals, strict=True))
+    passes: dict[tuple[str, str], list[list[tf.Tensor | None]]] = {}
+    for start in starts:
+        for pair, found in _trace_pass(nodes, weights, start, dict(fed or {})).items():
+            passes.setdefault(pair, []).extend([] if found is None else [found])
+    places = [START, *nodes]
     edges = []
-    for destination in [START, *nodes]:
-        if destination == START:
-            output, sources = start.loss, _feeding([start.loss, start.grad_loss], names)
-        else:
-            output = nodes[destination]
-            sources = _feeding(output.op.inputs, names) | ({fed[destination]} if destination in fed else set())
-        reached = destination == START or arriving[destination] is not None
-        inputs = {source: list(weights[source]) if source in weights else [nodes[source]] for source in sorted(sources)}
-        found = {}
-        if reached and inputs:
-            # A gradient through another node belongs to that node's edges, so gradients stop at nodes.
-            others = [tensor for name, tensor in nodes.items() if name != destination]
-            flat = tf.gradients(
-                output, tf.nest.flatten(list(inputs.values())), arriving[destination], stop_gradients=others
-            )
-            rest = iter(flat)
-            found = {source: [next(rest) for _ in tensors] for source, tensors in inputs.items()}
-        for source in inputs:
-            gradients = [gradient for gradient in found.get(source, []) if gradient is not None] or None
-            edges.append(Edge(source, destination, gradients, reached and gradients is None, False))
-    requested = {variable.handle.name for variable in start.variables}
+    for source, destination in sorted(passes, key=lambda pair: places.index(pair[1])):
+        arrived = passes[source, destination]
+        sums = [_sum(each) for each in zip(*arrived, strict=True)]
+        gradients = [gradient for gradient in sums if gradient is not None] or None
+        edges.append(Edge(source, destination, gradients, bool(arrived) and gradients is None, False))
+    requested = {variable.handle.name for start in starts for variable in start.variables}
     trained = {group for group, variables in weights.items() if requested & {v.handle.name for v in variables}}
     return _mark_trained(edges, trained)
+
+
+def _trace_pass(
+    nodes: Mapping[str, tf.Tensor], weights: Mapping[str, Sequence], start: BackwardStart, fed: Mapping[str, str]
+) -> dict[tuple[str, str], list[tf.Tensor | None] | None]:
+    """Return the gradients of one pass by the edge, ``(source, destination)``; ``None``: none arrives there."""
+    names = {tensor.name: name for name, tensor in nodes.items()}
+    names |= {variable.handle.name: group for group, variables in weights.items() for variable in variables}
+    constant = {name for name, node in nodes.items() if any(node is tensor for tensor in start.constants)}
+    totals = tf.gradients(start.loss, list(nodes.values()), start.grad_loss, stop_gradients=start.constants)
+    arriving = {name: None if name in constant else total for name, total in zip(nodes, totals, strict=True)}
+    passed: dict[tuple[str, str], list[tf.Tensor | None] | None] = {}
+    for destination in [START, *nodes]:
+        if destination == START:
+            output, begin, reached = start.loss, start.grad_loss, True
+            sources = _feeding([*start.loss, *(start.grad_loss or [])], names)
+        else:
+            output, begin = nodes[destination], arriving[destination]
+            reached = begin is not None
+            sources = _feeding(output.op.inputs, names) | ({fed[destination]} if destination in fed else set())
+        inputs = {source: list(weights[source]) if source in weights else [nodes[source]] for source in sorted(sources)}
+        if not (reached and inputs):
+            passed |= {(source, destination): None for source in inputs}
+            continue
+        # A gradient through another node belongs to that node's edges, so gradients stop at nodes.
+        stops = [*(tensor for name, tensor in nodes.items() if name != destination), *start.constants]
+        rest = iter(tf.gradients(output, tf.nest.flatten(list(inputs.values())), begin, stop_gradients=stops))
+        for source, tensors in inputs.items():
+            found = [next(rest) for _ in tensors]
+            passed[source, destination] = [None] if source in constant else found
+    return passed
+
+
+def _sum(gradients: Sequence[tf.Tensor | None]) -> tf.Tensor | None:
+    """Add those gradients that are not ``None``; ``None`` if all are."""
+    found = [gradient for gradient in gradients if gradient is not None]
+    return found[0] if len(found) == 1 else tf.add_n([*map(_dense, found)]) if found else None
+
+
+def _dense(gradient: Any) -> Any:
+    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def _ancestors(tensors: Sequence) -> set[str]:
+    """Return the names of ``tensors`` and of all tensors that they are computed from."""
+    seen: set[str] = set()
+    waiting = [tensor for tensor in map(_dense, tensors) if isinstance(tensor, tf.Tensor)]
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.name not in seen:
+            seen.add(tensor.name)
+            waiting.extend(tensor.op.inputs)
+    return seen
 
 
 def _feeding(tensors: Sequence, names: Mapping[str, str]) -> set[str]:
@@ -282,20 +385,24 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
 
     Args:
         env: the environment from which the minibatch is collected, with random actions.
-        config: the options; those of the replay buffer are ignored.
+        config: the options. Those of :data:`FIXED_OPTIONS` are fixed, except ``prioritised="lap"``, which changes the
+            loss.
         seed: of weights, actions and minibatch; ``None``: random.
 
     Returns:
-        ``seed``, ``batch_size``, ``hidden``, ``options`` (those of ``config`` that differ from the defaults), and
-        ``critic`` and ``actor``: the edges of their steps, see :class:`ddpg.laboratory.flow.Edge`, with their
-        ``norm`` in place of the gradients.
+        ``seed``, ``batch_size``, ``hidden``, ``options`` (those of ``config`` that differ from the defaults),
+        ``not_traced`` (those of ``config`` that were fixed at another value), and ``critic`` and ``actor``: the edges
+        of their steps, see :class:`ddpg.laboratory.flow.Edge`, with their ``norm`` in place of the gradients.
 
     Raises:
         UsageError: if the options do not fit ``env``.
     """
     defaults = DDPGConfig().to_json()
     changed = {name: value for name, value in config.to_json().items() if value != defaults[name]}
-    agent = DDPG(env, config.replace(**FIXED_OPTIONS), seed)
+    lap = ("prioritised", "priority_exponent") if config.prioritised == "lap" else ()
+    fixed = {name: value for name, value in FIXED_OPTIONS.items() if name not in lap}
+    not_traced = [name for name in changed if name in fixed and changed[name] != fixed[name]]
+    agent = DDPG(env, config.replace(**fixed), seed)
     try:
         agent.learn(RANDOM_STEPS)
         agent.update(UPDATES)
@@ -312,7 +419,8 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
                 "seed": agent.seed,
                 "batch_size": config.batch_size,
                 "hidden": list(config.hidden),
-                "options": changed,
+                "options": {name: value for name, value in changed.items() if name not in not_traced},
+                "not_traced": {name: changed[name] for name in not_traced},
                 "critic": _critic_step(agent, update, recorder, batch, values),
                 "actor": _actor_step(agent, update, recorder, batch, values),
             }
@@ -329,16 +437,28 @@ def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch:
     if update.critic.td_path.feeds_target:
         fed["fed_y"] = "y"
         feeds[recorder.name("fed_y", v1.placeholder(tf.float32, y.shape))] = agent.session.run(y, feeds)
-    update.critic_step(batch, recorder.nodes.get("fed_y", y))
-    return edge_norms(agent.session, trace_flow(recorder.nodes, _weights(update), recorder.start, fed))(feeds)
+    critic, td_gradients = update.critic, update.critic.td_gradients
+    pairs: GradientsAndVariables = []
+
+    def recorded(output: tf.Tensor, targets: tf.Tensor) -> GradientsAndVariables:
+        with recorder.recording(critic.trainable_variables):
+            pairs[:] = td_gradients(output, targets)
+        return list(pairs)
+
+    with mock.patch.object(critic, "td_gradients", recorded):
+        update.critic_step(batch, recorder.nodes.get("fed_y", y))
+    starts = recorder.starts_of(pairs, "the path of td_target")
+    return edge_norms(agent.session, trace_flow(recorder.nodes, _weights(update), starts, fed))(feeds)
 
 
 def _actor_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: Batch, values: Batch) -> list[dict]:
     recorder.clear()
     recorder.name("s", batch.observations)
     recorder.name("a", batch.actions)
-    policy_gradient(update.actor, update.critic, batch)
-    edges = trace_flow(recorder.nodes, _weights(update), recorder.start)
+    with recorder.recording(update.actor.trainable_variables):
+        pairs = policy_gradient(update.actor, update.critic, batch).gradients
+    starts = recorder.starts_of(pairs, "the path of policy_gradient")
+    edges = trace_flow(recorder.nodes, _weights(update), starts)
     return edge_norms(agent.session, edges)(dict(zip(batch, values, strict=True)))
 
 

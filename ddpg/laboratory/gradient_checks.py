@@ -16,21 +16,19 @@ from ddpg.compiler.lowering import lower
 from ddpg.errors import UsageError, did_you_mean
 
 
-def leaks(loss: tf.Tensor | list, variables: list) -> list[str]:
+def leaks(loss: tf.Tensor | list, variables: list, constants: Sequence[tf.Tensor] = ()) -> list[str]:
     """Return the names of the variables that a gradient of ``loss`` reaches in its graph.
 
     Args:
         loss: a tensor, or several.
         variables: variables that should be out of reach, such as ``critic.target_variables``.
+        constants: tensors through which no gradient passes.
 
     Returns:
         Names of the variables for which ``tf.gradients`` finds a path; empty if there is none.
     """
-    return [
-        variable.name
-        for variable, gradient in zip(variables, tf.gradients(loss, variables), strict=True)
-        if gradient is not None
-    ]
+    gradients = tf.gradients(loss, variables, stop_gradients=[*constants])
+    return [variable.name for variable, gradient in zip(variables, gradients, strict=True) if gradient is not None]
 
 
 def compare(gradients: Mapping[str, Sequence], reference: str | Sequence) -> dict[str, float]:

@@ -20,8 +20,14 @@ def paths_text(report: Mapping[str, Any]) -> str:
 
 def update_text(report: Mapping[str, Any]) -> str:
     """Return the report of :func:`ddpg.laboratory.flow.trace_update`: a heading and a table for each step."""
-    options = ", ".join(f"{name}={value}" for name, value in report["options"].items()) or "every option at its default"
+    options = _options(report["options"]) or "every option at its default"
+    if report["not_traced"]:
+        options += f"\nnot traced: {_options(report['not_traced'])}"
     return "\n\n".join([f"{_about(report)}\n{options}", *(_edges(report[step], step) for step in ("critic", "actor"))])
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in options.items())
 
 
 def _edges(edges: Sequence[Mapping[str, Any]], step: str) -> str:

@@ -10,6 +10,7 @@ import types
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
@@ -279,11 +280,17 @@ def test_a_surrogate_with_its_stop_removed_is_seen_to_leak(leaks):
 
 
 def test_a_path_that_cannot_be_traced_says_so(compare_on_one_fixture):
-    def own(q, target, variables, compute_gradients):
-        return td.stop_gradient(q, target, variables)
+    def own(q, target, variables):
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        return optimizer.compute_gradients(td.mean_square(q, tf.stop_gradient(target)), variables)
 
-    with refuses(UsageError, "backward compute_gradients"):
-        compare_on_one_fixture(td_targets={"own": own})
+    with refuses(UsageError, "'mine' tf.gradients compute_gradients"):
+        compare_on_one_fixture(td_targets={"mine": own})
+
+
+def test_a_path_that_leaves_out_a_variable_is_told_its_name(compare_on_one_fixture):
+    with refuses(UsageError, "'short' critic 5 6"):
+        compare_on_one_fixture(td_targets={"short": lambda q, y, variables: td.stop_gradient(q, y, variables[1:])})
 
 
 def test_networks_without_a_numpy_counterpart_are_refused():

@@ -121,6 +121,50 @@ def test_terms_without_q_and_a_target_that_moves_are_no_wrong_sign(seed):
     assert min(cosines) < 0
 
 
+def constant_target(q, target, variables):
+    """The target is held constant by the call; the pairs are in another order."""
+    loss = tf.reduce_mean(tf.square(q - target))
+    gradients = tf.gradients([loss], variables, stop_gradients=[target], unconnected_gradients="zero")
+    return list(zip(gradients, variables, strict=True))[::-1]
+
+
+def chained(actor, critic, states):
+    """The chain rule by ``tf.gradients``."""
+    actions, variables = actor(states, training=True), actor.trainable_variables
+    bounded = actor.bound_action_gradient(critic.action_gradient(states, actions), actions)
+    gradients = tf.gradients(actions, variables, -bounded / tf.cast(tf.shape(actions)[0], tf.float32))
+    return list(zip(gradients, variables, strict=True))
+
+
+def weighed(actor, critic, states, batch):
+    """Reads Q of the replayed actions."""
+    scale = tf.stop_gradient(1 / tf.reduce_mean(tf.abs(critic(states, batch.actions))))
+    return [(scale * gradient, variable) for gradient, variable in chain_rule(actor, critic, states)]
+
+
+@pytest.mark.usefixtures("not_timed_compiled")
+def test_whatever_a_path_calls_is_compared_and_traced_as_a_whole():
+    """Each one's arrow at the weights has the norm of its gradient; weighed by what comes after the backward pass."""
+    policies = {"chain_rule": chain_rule, "chained": chained, "cloning": cloning, "weighed": weighed}
+    report = compared({"stop_gradient": stop_gradient, "constant_target": constant_target}, policies)
+    rows = {(row["path"], row.get("bounding")): row for kind in ("td", "policy") for row in report[kind]}
+    edges = {key: {(e["source"], e["destination"]): e for e in row["edges"]} for key, row in rows.items()}
+    constant = rows["constant_target", None]
+    assert constant["difference"]["equal"]
+    assert constant["reached"] == rows["stop_gradient", None]["reached"]
+    for path in ("stop_gradient", "constant_target"):
+        assert edges[path, None]["y", "start"]["stopped"]
+        norm = edges[path, None]["critic", "q"]["norm"]
+        assert norm == pytest.approx(constant["gradient_norm"], rel=1e-5)
+    for path, bounding in [key for key in rows if key[1] is not None]:
+        row, drawn = rows[path, bounding], edges[path, bounding]
+        assert (path in ("chain_rule", "chained")) == row["difference"]["equal"]
+        of = rows["chain_rule" if path == "weighed" else path, bounding]
+        assert drawn["actor", "mu"]["norm"] == pytest.approx(of["gradient_norm"], rel=1e-5)
+        assert (path == "cloning") == (("a", "start") in drawn)
+        assert drawn["bounding", "start"]["stopped"]
+
+
 def layers(states, actions=None):
     x = states if actions is None else tf.concat([states, actions], axis=1)
     return tf.nn.tanh(tf.matmul(x, tf.compat.v1.get_variable("w", [int(x.shape[-1]), 5])))

@@ -1,7 +1,10 @@
 """Tracing a backward pass: what flows along each edge alone, and where it stops."""
 
+import pytest
 import tensorflow as tf
+from refusals import refuses
 
+from ddpg import UsageError
 from ddpg.laboratory.flow import FlowRecorder, trace_flow
 from ddpg.laboratory.picture import layout_nodes
 
@@ -17,8 +20,8 @@ def traced(session, build, asked=("w",)):
     a = recorder.name("a", tf.identity(groups["w"][0].read_value()))
     b = recorder.name("b", 2 * a + groups["v"][0].read_value())
     compute_gradients = recorder.record(v1.train.GradientDescentOptimizer(1.0).compute_gradients)
-    compute_gradients(build(a, b), var_list=[variable for name in asked for variable in groups[name]])
-    edges = trace_flow(recorder.nodes, groups, recorder.start)
+    pairs = compute_gradients(build(a, b), var_list=[variable for name in asked for variable in groups[name]])
+    edges = trace_flow(recorder.nodes, groups, recorder.starts_of(pairs, "path 'own'"))
     session.run(v1.global_variables_initializer())
     return {
         (edge.source, edge.destination): (edge.gradients and session.run(edge.gradients[0]), edge.stopped, edge.trained)
@@ -50,6 +53,49 @@ def test_nothing_flows_behind_a_stop(session):
 def test_only_what_ends_in_variables_that_were_asked_for_is_trained(session):
     edges = traced(session, lambda a, b: a * b, asked=("v",))
     assert {pair for pair, (_, _, trained) in edges.items() if trained} == {("b", "start"), ("v", "b")}
+
+
+def own(session, path):
+    """Trace a path of one's own that calls ``tf.gradients``: ``path(a, b, w) -> gradient``, with a = w and b = 2a."""
+    w = v1.get_variable("w", initializer=3.0, use_resource=True)
+    recorder = FlowRecorder()
+    a = recorder.name("a", tf.identity(w.read_value()))
+    b = recorder.name("b", 2 * a)
+    with recorder.recording([w]):
+        pairs = [(path(a, b, w), w)]
+    edges = trace_flow(recorder.nodes, {"w": [w]}, recorder.starts_of(pairs, "path 'own'"))
+    session.run(v1.global_variables_initializer())
+    return {
+        (edge.source, edge.destination): edge.stopped if edge.gradients is None else session.run(edge.gradients[0])
+        for edge in edges
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        # L = a·b with b = 2a = 6 at a = 3: ∂L/∂a = 6 along a → L, ∂L/∂b = 3 and 2·3 from b on to a.
+        (lambda a, b, w: tf.gradients([a * b], [w])[0], (6, 3, 6, 12)),
+        (lambda a, b, w: v1.gradients(a * b, w)[0], (6, 3, 6, 12)),
+        (lambda a, b, w: tf.gradients(a * b, w, stop_gradients=[b])[0], (6, True, False, 6)),
+        (lambda a, b, w: tf.gradients(a * b, w, grad_ys=[tf.constant(5.0)])[0], (30, 15, 30, 60)),
+        # Two passes, L = a·b and M = a: one more along a → M.
+        (lambda a, b, w: tf.gradients(a * b, w)[0] + tf.gradients(1 * a, w)[0], (7, 3, 6, 13)),
+        # The same start twice, as for two variables, and a pass of which nothing is used.
+        (lambda a, b, w: [tf.gradients(loss := a * b, w)[0], tf.gradients(loss, w)[0]][1], (6, 3, 6, 12)),
+        (lambda a, b, w: [tf.gradients(9 * b, w)[0], tf.gradients(a * b, w)[0]][1], (6, 3, 6, 12)),
+    ],
+    ids=["list", "of TensorFlow 1", "held constant", "grad_ys", "two passes", "one start", "unused"],
+)
+def test_a_path_may_call_gradients_in_any_way(session, path, expected):
+    edges = own(session, path)
+    pairs = ("a", "start"), ("b", "start"), ("a", "b"), ("w", "a")
+    assert tuple(edges[pair] for pair in pairs) == expected
+
+
+def test_a_path_whose_start_is_unknown_is_refused_by_name(session):
+    with refuses(UsageError, "'own' tf.gradients compute_gradients actor.optimizer"):
+        own(session, lambda a, b, w: v1.train.GradientDescentOptimizer(1.0).compute_gradients(a * b, [w])[0][0])
 
 
 def test_a_bootstrap_is_labelled_by_whose_averages_it_is_of():

@@ -2,10 +2,13 @@
 
 import functools
 import json
+import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
+from refusals import lacking
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.cli.main import main
@@ -119,6 +122,38 @@ def test_norms_are_those_of_the_agents_own_gradients():
         assert norm == pytest.approx(np.sqrt(sum(np.square(array).sum() for array in expected)), rel=1e-4)
 
 
+def own(q, target, variables):
+    loss = tf.reduce_mean(tf.square(q - tf.stop_gradient(target)))
+    return list(zip(tf.gradients(loss, variables), variables, strict=True))
+
+
+def test_a_path_of_ones_own_is_traced():
+    for options in ({}, {"n_critics": 2}):
+        assert traced(td_target=own, **options)["critic"] == traced(**options)["critic"]
+
+
+def test_lap_is_traced_with_its_huber_loss():
+    """|∂L/∂q| is at most 2/B for each of B = 16 samples, so the norm is at most 2/√16; mean squares are beyond."""
+    report = traced(prioritised="lap", priority_exponent=0.5)
+    (norm,) = (edge["norm"] for edge in report["critic"] if (edge["source"], edge["destination"]) == ("q", "start"))
+    assert 0 < norm <= 2 / 4
+    assert report["options"].keys() >= {"prioritised", "priority_exponent"}
+    assert traced()["critic"][0]["norm"] > 2 / 4
+
+
+def test_options_that_are_not_traced_are_told_apart():
+    report = traced(n_steps=5, normalize_rewards=True, gamma=0.9, prioritised="proportional")
+    assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd", "gamma": 0.9}
+    assert report["not_traced"] == {"n_steps": 5, "normalize_rewards": True, "prioritised": "proportional"}
+    head = update_text({**report, "env_id": "Pendulum-v1"}).split("\n\n")[0].splitlines()
+    assert head[1] == "hidden=[8], gamma=0.9, batch_size=16, optimizer=sgd"
+    assert {*head[2].removeprefix("not traced: ").split(", ")} == {
+        "n_steps=5",
+        "normalize_rewards=True",
+        "prioritised=proportional",
+    }
+
+
 def test_what_is_told():
     report = traced(n_critics=2)
     assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd", "n_critics": 2}
@@ -161,6 +196,18 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     report = json.loads(capsys.readouterr().out)
     assert feeding(report["critic"], "y") == {"next_q", "next_q_2", "r"}
     assert (tmp_path / report["picture"]).stat().st_size > 10_000
+
+
+def test_a_recipe_may_name_code_of_ones_own_where_that_is_allowed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "mine.toml").write_text('hidden = [8]\nbatch_size = 16\npolicy_gradient = "lab_paths:own"\n')
+    (tmp_path / "lab_paths.py").write_text("from ddpg.gradients.policy import direct as own\n")
+    words = ["paths", "Pendulum-v1", "--recipe", "mine.toml", "--seed", "0", "--json"]
+    assert main(words) == 2
+    assert not lacking(capsys.readouterr().err, "policy_gradient lab_paths:own --allow-import lab_paths")
+    assert main([*words, "--allow-import", "lab_paths"]) == 0
+    assert ("q", "critic") in backward(json.loads(capsys.readouterr().out)["actor"])
 
 
 def test_a_bounding_goes_on_top_of_the_recipe_and_none_is_the_recipes(tmp_path, monkeypatch):
