@@ -65,6 +65,10 @@ FIXED_OPTIONS: dict[str, Any] = {
 }
 
 
+# Those of them that change neither the data nor the loss, but only when and how updates run.
+_OF_RUNS = {"learning_starts", "updates_per_call", "jit", "compiler"}
+
+
 class BackwardStart(NamedTuple):
     """A call that started a backward pass.
 
@@ -391,8 +395,9 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
 
     Returns:
         ``seed``, ``batch_size``, ``hidden``, ``options`` (those of ``config`` that differ from the defaults),
-        ``not_traced`` (those of ``config`` that were fixed at another value), and ``critic`` and ``actor``: the edges
-        of their steps, see :class:`ddpg.laboratory.flow.Edge`, with their ``norm`` in place of the gradients.
+        ``not_traced`` (those of ``config`` that were fixed at another value and would change a number), and ``critic``
+        and ``actor``: the edges of their steps, see :class:`ddpg.laboratory.flow.Edge`, with their ``norm`` in place of
+        the gradients.
 
     Raises:
         UsageError: if the options do not fit ``env``.
@@ -401,7 +406,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
     changed = {name: value for name, value in config.to_json().items() if value != defaults[name]}
     lap = ("prioritised", "priority_exponent") if config.prioritised == "lap" else ()
     fixed = {name: value for name, value in FIXED_OPTIONS.items() if name not in lap}
-    not_traced = [name for name in changed if name in fixed and changed[name] != fixed[name]]
+    not_traced = [name for name in changed if name in fixed.keys() - _OF_RUNS and changed[name] != fixed[name]]
     agent = DDPG(env, config.replace(**fixed), seed)
     try:
         agent.learn(RANDOM_STEPS)

@@ -18,6 +18,7 @@ from matplotlib.patches import FancyArrowPatch, Patch
 
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError, brief
+from ddpg.figures import fit_text
 from ddpg.interaction.validation import validate_path, validate_text
 from ddpg.laboratory.flow import START
 
@@ -96,6 +97,9 @@ def layout_nodes(edges: Sequence[Mapping[str, Any]]) -> dict[str, NodeBox]:
         for name in {*(other.rpartition("_")[0] for other in further), "q"} & boxes.keys():
             boxes[name] = boxes[name]._replace(text=boxes[name].text.replace("Q(", "Q₁("))
         boxes["y"] = boxes["y"]._replace(text="y, of\nthe least")
+    if "q" not in names and ("a", "bounding") in sources:  # what is bounded has a term from the replayed actions
+        of = "bounding of ∇ₐQ\nand cloning" if "action_gradient" in names else "bounding of\nthe cloning term"
+        boxes["bounding"] = boxes["bounding"]._replace(text=of)
     if ("target_actor", "next_mu") in sources:
         boxes["next_mu"] = boxes["next_mu"]._replace(text="target actor\nμ′(s′)")
     for name in [name for name in boxes if name.startswith("next_q")]:
@@ -122,13 +126,19 @@ def node_box(boxes: Mapping[str, NodeBox], name: str, destination: str) -> NodeB
     return NodeBox(box.x, box.y + (2.1 if box.y > 3 else -2.1), text)
 
 
+def _number(name: str) -> int:
+    """Return the number of the critic that a node or a group of weights is of, 1 if it has none."""
+    return int(name[len(name.rstrip("_0123456789")) + 1 :] or 1)
+
+
 def _subscript(name: str) -> str:
-    return name[len(name.rstrip("_0123456789")) + 1 :].translate(_SUBSCRIPTS)
+    return str(_number(name)).translate(_SUBSCRIPTS) if _number(name) > 1 else ""
 
 
 FORWARD, TRAINED, PASSING, STOPPED = "0.72", "#1668b8", "#e08a1e", "#cc1f1f"
 
 COLUMNS = 2
+DRAWN_CRITICS = 2  # more have no room, and each further one is connected as the second
 
 
 _NOTES = """An arrow back is tf.gradients' answer on the real graph. Its number is the
@@ -174,9 +184,9 @@ def draw_paths(
 def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) -> Figure:
     """Return the figure of :func:`draw_paths`."""
     td, policy = report["td"], [row for row in report["policy"] if row["bounding"] == bounding]
-    if not policy:
+    if not policy and report["policy"]:
         measured = list(dict.fromkeys(row["bounding"] for row in report["policy"]))
-        raise UsageError(f"bounding={brief(bounding)} is not in the report, which has {', '.join(measured) or 'none'}")
+        raise UsageError(f"bounding={brief(bounding)} is not in the report, which has {', '.join(measured)}")
     td_rows, policy_rows = -(-len(td) // COLUMNS), -(-(len(policy) + 1) // COLUMNS)  # the last cell holds the notes
     figure, grid = _canvas(td_rows + policy_rows, title or f"Where gradients flow, seed {report['seed']}")
     for rows, first, kind in ((td, 0, "td_target"), (policy, td_rows, "policy_gradient")):
@@ -206,7 +216,8 @@ def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None =
     path = atomic_write.check_figure(validate_path(path))
     figure, grid = _canvas(1, title or f"Where gradients flow in one update, seed {report['seed']}")
     for column, (step, label) in enumerate({"critic": "the critic's step", "actor": "the actor's step"}.items()):
-        draw_edges(figure.add_subplot(grid[0, column]), report[step], label)
+        remark = f"not traced: {', '.join(report['not_traced'])}" if report["not_traced"] and not column else ""
+        draw_edges(figure.add_subplot(grid[0, column]), report[step], label, remark)
     figure.draw_without_rendering()
     return atomic_write.write_figure(path, figure)
 
@@ -218,7 +229,7 @@ def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:
     FigureCanvasAgg(figure)
     edges = {"left": 0.012, "right": 0.988, "bottom": 0.12 / height, "top": 1 - 0.83 / height}
     grid = figure.add_gridspec(rows, COLUMNS, **edges, wspace=0.025, hspace=0.05)
-    figure.suptitle(title, fontsize=14, y=1 - 0.1 / height, va="top")
+    fit_text(figure.suptitle(title, fontsize=14, y=1 - 0.1 / height, va="top"), 0.97 * figure.bbox.width)
     figure.legend(
         handles=_legend(),
         loc="upper center",
@@ -251,15 +262,26 @@ def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remar
 
     Args:
         axes: the panel.
-        edges: of a report.
+        edges: of a report; of further critics those of the second alone.
         label: title of the panel.
         remark: a line below the title.
     """
     axes.set(xlim=(-0.2, 10.5), ylim=(-1.85, 9.0), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_color("0.8")
-    axes.text(0.015, 0.965, label, transform=axes.transAxes, fontsize=11.5, va="top", family="monospace")
-    axes.text(0.015, 0.885, remark, transform=axes.transAxes, fontsize=10, va="top", color="0.25")
+    heads = [
+        axes.text(0.015, 0.965, label, transform=axes.transAxes, fontsize=11.5, va="top", family="monospace"),
+        axes.text(0.015, 0.885, remark, transform=axes.transAxes, fontsize=10, va="top", color="0.25"),
+    ]
+    critics = max(map(_number, (end for edge in edges for end in (edge["source"], edge["destination"]))), default=1)
+    if critics > DRAWN_CRITICS:
+        edges = [
+            edge for edge in edges if max(_number(edge[end]) for end in ("source", "destination")) <= DRAWN_CRITICS
+        ]
+        left_out = f"{DRAWN_CRITICS} of {critics} critics drawn;\nthe others are as the second"
+        axes.text(0.985, 0.965, left_out, transform=axes.transAxes, fontsize=10, ha="right", va="top", color="0.25")
+    for text in heads:
+        fit_text(text, (0.7 if critics > DRAWN_CRITICS else 0.97) * axes.bbox.width)
     boxes = layout_nodes(edges)
     drawn = {}
     for edge in edges:
@@ -276,30 +298,36 @@ def _verdict(difference: Mapping[str, Any]) -> str:
     """Return a sentence on whether a path's gradient equals that of its reference."""
     if difference["equal"]:
         return f"the same gradient as {difference['from']}"
-    share = difference["max_relative"]
-    return f"not the gradient of {difference['from']}: off by up to {share:.0%} of its largest value"
+    percent = 100 * difference["max_relative"]
+    size = f"{percent:.0f}%" if percent >= 1 else f"{percent:.1g}%"
+    return f"not the gradient of {difference['from']}: off by up to {size} of its largest value"
+
+
+# Edges that would run through a box: above μ(s′), and above μ(s).
+_BENDS = {("next_s", "next_q"): 0.36, ("s", START): 0.3}
 
 
 def _draw_edge(axes: Axes, ends: Sequence[NodeBox], patches: Sequence[Patch], edge: Mapping[str, Any]) -> None:
     start, end = (np.array([box.x, box.y]) for box in ends)
-    bend = 0.36 if (edge["source"], edge["destination"]) == ("next_s", "next_q") else 0.0  # above μ(s′)
+    bend = _BENDS.get((edge["source"], edge["destination"]), 0.0)
     axes.add_patch(_arrow(start, end, patches, bend, mutation_scale=9, color=FORWARD, linewidth=1))
     length = np.linalg.norm(end - start)
     along = (end - start) / length
     across = np.array([-along[1], along[0]])
-    middle = (start + end) / 2 + bend / 2 * length * across
+    middle = _middle(axes, start, end, bend)
     if edge["stopped"]:
         bar = np.array([middle - 0.32 * across, middle + 0.32 * across])
         axes.plot(*bar.T, color=STOPPED, linewidth=5, solid_capstyle="butt", zorder=4)
     if edge["norm"] is None or edge["source"] in DATA:
         return
     color, line = (TRAINED, "-") if edge["trained"] else (PASSING, (0, (3, 1.5)))
-    beside = abs(across[0]) > 0.35  # the number is to the right of a steep edge, and above any other
+    beside = abs(across[0]) > 0.6  # the number is to the right of a steep edge, and above any other
     outwards = across * np.sign(across[0] if beside else across[1])
     offset = 0.17 * outwards
     look = {"mutation_scale": 14, "color": color, "linewidth": 2.2, "linestyle": line}
     axes.add_patch(_arrow(end + offset, start + offset, patches[::-1], bend, **look))
-    x, y = middle + (0.45 if beside else 0.36) * outwards
+    above = 0.5 if is_weights(edge["source"]) else 0.36  # beside the box of a second critic its number has less room
+    x, y = middle + (0.45 if beside else above) * outwards
     axes.text(
         x,
         y,
@@ -311,6 +339,13 @@ def _draw_edge(axes: Axes, ends: Sequence[NodeBox], patches: Sequence[Patch], ed
         va="center" if beside else "bottom",
         zorder=6,
     )
+
+
+def _middle(axes: Axes, start: np.ndarray, end: np.ndarray, bend: float) -> np.ndarray:
+    """Return the point halfway along an arrow, whose bend is measured on the paper, not in the axes' units."""
+    tail, head = axes.transData.transform([start, end])
+    across = np.array([tail[1] - head[1], head[0] - tail[0]])
+    return axes.transData.inverted().transform((tail + head) / 2 + bend / 2 * across)
 
 
 def _arrow(tail: np.ndarray, head: np.ndarray, borders: Sequence[Patch], bend: float, **look: Any) -> FancyArrowPatch:

@@ -14,6 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import FileFault, UsageError
+from ddpg.figures import fit_text
 from ddpg.runs import run_directory
 from ddpg.runs.curves import MEASURES, Curve, Run
 
@@ -188,12 +189,13 @@ def plot_diagnostics(run: Run, path: str | Path) -> Path:
     FigureCanvasAgg(figure)
     returns, values, *others = figure.subplots(2 + len(_PANELS), 1, sharex=True)
     _draw_returns(returns, run)
-    _draw_values(values, rows)
+    _draw_values(values, rows, "Q(s, μ(s))" if "actor" in networks else "max Q(s, ·)")
     steps = numbers_of(rows, "timesteps")
     for axes, (measure, title, label, logarithmic) in zip(others, _PANELS, strict=True):
-        for colour, network in zip(COLOURS, networks, strict=False):
+        for index, (colour, network) in enumerate(zip(_endless(COLOURS), networks, strict=False)):
+            line = "-" if index < len(COLOURS) else "-."
             name = network.replace("_", " ")
-            axes.plot(steps, numbers_of(rows, f"{network}_{measure}"), color=colour, linewidth=1.3, label=name)
+            axes.plot(steps, numbers_of(rows, f"{network}_{measure}"), line, color=colour, linewidth=1.3, label=name)
             if measure == "dormant_share":
                 axes.plot(steps, numbers_of(rows, f"{network}_dead_share"), "--", color=colour, linewidth=1.0)
         if logarithmic:
@@ -202,7 +204,8 @@ def plot_diagnostics(run: Run, path: str | Path) -> Path:
     others[-1].set_xlabel("environment steps", fontsize=9)
     others[-1].xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     document = run.document
-    figure.suptitle(f"{document['algorithm']} on {run.env_id}, seed {document['seed']}")
+    heading = figure.suptitle(f"{document['algorithm']} on {run.env_id}, seed {document['seed']}")
+    fit_text(heading, 0.97 * figure.bbox.width)
     return atomic_write.write_figure(path, figure)
 
 
@@ -232,10 +235,10 @@ def _draw_returns(axes: Axes, run: Run) -> None:
     _finish(axes, "Return", "sum of rewards")
 
 
-def _draw_values(axes: Axes, rows: Sequence[dict[str, str]]) -> None:
+def _draw_values(axes: Axes, rows: Sequence[dict[str, str]], estimate: str) -> None:
     steps = numbers_of(rows, "timesteps")
     for colour, name, label in (
-        (COLOURS[3], "q_value", "Q(s, μ(s))"),
+        (COLOURS[3], "q_value", estimate),
         (COLOURS[6], "discounted_return", "discounted return from s on"),
     ):
         axes.plot(steps, numbers_of(rows, name), color=colour, linewidth=1.3, label=label)

@@ -347,6 +347,30 @@ def test_the_picture_says_which_gradients_are_the_same(report):
     assert sum(text.startswith("in bfloat16\noff by ") for text in texts) == 7
 
 
+def test_a_small_difference_is_not_told_as_none(report):
+    row = rows_of(report, "residual_gradient")[0]
+    for share, told in ((1.643, "164%"), (0.0123, "1%"), (4.8e-4, "0.05%")):
+        axes = Figure().add_subplot()
+        difference = row["difference"] | {"max_relative": share}
+        picture.draw_panel(axes, row | {"difference": difference}, "td_target")
+        assert any(f"off by up to {told} of" in text.get_text() for text in axes.texts)
+
+
+def test_td_paths_alone_are_drawn(report, tmp_path):
+    figure = picture.paths_figure(report | {"policy": []}, "inverting", None)
+    assert len(figure.axes) == len(report["td"]) + 1
+    assert draw_paths(report | {"policy": []}, tmp_path / "p.png").stat().st_size > 10_000
+
+
+def test_a_long_name_of_a_path_stays_in_its_panel(report):
+    name = "a_path_with_a_name_that_is_much_longer_than_its_panel_is_wide"
+    rows = [row | {"path": name, "difference": row["difference"] | {"from": name}} for row in report["td"]]
+    figure = picture.paths_figure(report | {"td": rows}, "inverting", "T")
+    for axes in figure.axes[: len(rows)]:
+        (label,) = (text for text in axes.texts if text.get_text() == f"td_target = {name}")
+        assert label.get_window_extent().x1 <= axes.bbox.x1
+
+
 def test_a_bounding_that_was_not_measured_is_refused(report, tmp_path):
     with refuses(UsageError, "bounding invert report"):
         draw_paths(report, tmp_path / "p.png", "invert")

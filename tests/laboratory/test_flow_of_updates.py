@@ -1,6 +1,7 @@
 """Where gradients flow in one's own update: which options change it, and how."""
 
 import functools
+import itertools
 import json
 import sys
 
@@ -11,9 +12,10 @@ import tensorflow as tf
 from refusals import lacking
 
 from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.checkpoints import atomic_write
 from ddpg.cli.main import main
 from ddpg.laboratory.flow import RANDOM_STEPS, UPDATES, trace_update
-from ddpg.laboratory.picture import layout_nodes
+from ddpg.laboratory.picture import draw_update, layout_nodes
 from ddpg.laboratory.text import update_text
 
 CONFIG = DDPGConfig(hidden=(8,), batch_size=16, optimizer="sgd")
@@ -196,6 +198,79 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     report = json.loads(capsys.readouterr().out)
     assert feeding(report["critic"], "y") == {"next_q", "next_q_2", "r"}
     assert (tmp_path / report["picture"]).stat().st_size > 10_000
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """Draws a report, and returns its figure; no text of it may lie on another or leave its panel or the figure."""
+    figures = []
+    monkeypatch.setattr(atomic_write, "write_figure", lambda path, figure: figures.append(figure))
+
+    def figure_of(report, **options):
+        draw_update(report, tmp_path / "p.png", **options)
+        figure = figures.pop()
+        figure.draw_without_rendering()
+        title = figure._suptitle.get_window_extent()
+        assert figure.bbox.x0 <= title.x0 < title.x1 <= figure.bbox.x1
+        for axes in figure.axes:
+            extents = [(text.get_bbox_patch() or text).get_window_extent() for text in axes.texts]
+            assert all(axes.bbox.containsx(e.x0) and axes.bbox.containsx(e.x1) for e in extents)
+            pairs = itertools.combinations(zip(axes.texts, extents, strict=True), 2)
+            assert [(a.get_text(), b.get_text()) for (a, one), (b, other) in pairs if one.overlaps(other)] == []
+        return figure
+
+    return figure_of
+
+
+def texts_of(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_critics": 8},
+        {**RENORM, "n_critics": 3},
+        {"n_critics": 2, "td_target": "residual_gradient"},
+        {"n_critics": 4, "td_target": "residual_gradient"},
+    ],
+    ids=["eight", "joint", "residual", "four residual"],
+)
+def test_of_many_critics_two_are_drawn_and_it_is_said(options, drawn):
+    critic, actor = drawn(traced(**options)).axes
+    note = f"2 of {options['n_critics']} critics drawn"
+    assert any(note in text for text in texts_of(critic)) == (options["n_critics"] > 2)
+    assert not any("critics drawn" in text for text in texts_of(actor))
+
+
+def test_a_stop_stands_on_no_other_arrow(drawn):
+    """λ of TD3+BC is stopped; its edge from s passes above the actor and the arrow that trains it, not through them."""
+    actor = drawn(traced(policy_gradient="direct", bc_alpha=2.5)).axes[1]
+    (box,) = (text.get_bbox_patch().get_window_extent() for text in actor.texts if text.get_text().startswith("actor"))
+    bars = [line.get_window_extent() for line in actor.lines]
+    assert len(bars) == 2  # of s and of φ
+    assert all(bar.y0 > box.y1 for bar in bars)
+
+
+@pytest.mark.parametrize(
+    ("options", "of"),
+    [({"bc_only": True}, "cloning term"), ({"bc_alpha": 2.5}, "∇ₐQ\nand cloning"), ({}, "of ∇ₐQ")],
+    ids=["only", "with", "without"],
+)
+def test_what_is_bounded_is_named(options, of, drawn):
+    (text,) = (text for text in texts_of(drawn(traced(**options)).axes[1]) if "bounding" in text)
+    assert text.endswith(of)
+
+
+def test_a_long_title_fits(drawn):
+    figure = drawn(traced(), title=f"{'a title without spaces' * 10}, seed 12345")
+    assert figure.get_suptitle().endswith("seed 12345")
+
+
+def test_the_picture_names_what_is_not_traced(drawn):
+    report = traced(n_steps=5, normalize_rewards=True, gamma=0.9, prioritised="proportional")
+    (text,) = (text for text in texts_of(drawn(report).axes[0]) if text.startswith("not traced: "))
+    assert {*text.removeprefix("not traced: ").split(", ")} == {"n_steps", "normalize_rewards", "prioritised"}
 
 
 def test_a_recipe_may_name_code_of_ones_own_where_that_is_allowed(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,6 @@
 """``ddpg train --diagnose`` and the picture of ``ddpg plot RUN --diagnose``."""
 
+import dataclasses
 import json
 import time
 
@@ -178,3 +179,38 @@ def test_a_table_with_one_networks_columns_and_empty_cells_is_drawn(diagnosed, d
     dormant = next(axes for axes in drawn[0].axes if "Dormant" in axes.get_title(loc="left"))
     shares = {line.get_linestyle(): line.get_ydata().tolist() for line in dormant.get_lines()}
     assert shares == {"-": [0.5, 0.75], "--": [0.25, 0.5]}
+
+
+def table(tmp_path, diagnosed, networks):
+    """A run with a table of two rows: network k has a weight norm of k, then of k + 0.5."""
+    for name in ("config.json", "evaluations.csv"):
+        (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
+    norms = [",".join(str(k + add) for k in range(len(networks))) for add in (0, 0.5)]
+    rows = [f"{step},1,2,{values}\n" for step, values in enumerate(norms, start=1)]
+    header = ",".join(f"{network}_weight_norm" for network in networks)
+    (tmp_path / "diagnostics.csv").write_text(f"timesteps,q_value,discounted_return,{header}\n{''.join(rows)}")
+    return read_run(tmp_path)
+
+
+def test_every_network_is_drawn_and_told_from_the_others(diagnosed, drawn, tmp_path):
+    networks = ["actor", "critic", *(f"critic_{number}" for number in range(2, 9))]
+    plot_diagnostics(table(tmp_path, diagnosed, networks), tmp_path / "picture.png")
+    norms = next(axes for axes in drawn[0].axes if "weights" in axes.get_title(loc="left"))
+    lines = norms.get_lines()
+    assert [line.get_ydata().tolist() for line in lines] == [[k, k + 0.5] for k in range(9)]
+    assert [text.get_text() for text in norms.get_legend().get_texts()][-1] == "critic 8"
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 9
+
+
+@pytest.mark.parametrize(("networks", "label"), [(["actor", "critic"], "Q(s, μ(s))"), (["q"], "max Q(s, ·)")])
+def test_the_estimate_is_called_what_it_is(networks, label, diagnosed, drawn, tmp_path):
+    plot_diagnostics(table(tmp_path, diagnosed, networks), tmp_path / "picture.png")
+    assert [line.get_label() for line in drawn[0].axes[1].get_lines()] == [label, "discounted return from s on"]
+
+
+def test_a_long_title_fits(diagnosed, drawn, tmp_path):
+    run = table(tmp_path, diagnosed, ["actor", "critic"])
+    long = dataclasses.replace(run, document=run.document | {"env_id": "Long" * 40})
+    plot_diagnostics(long, tmp_path / "picture.png")
+    title = drawn[0]._suptitle.get_window_extent()
+    assert 0 <= title.x0 < title.x1 <= drawn[0].bbox.x1
