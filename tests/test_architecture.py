@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 # From the ground up. A file imports from its own room and from lower ones.
 FLOORS = [
-    {"errors", "_tflearn", "progress", "quiet", "figures"},
+    {"errors", "_tflearn", "progress", "quiet"},
     {"gradients", "interaction", "checkpoints", "compiler"},
     {"replay"},
     {"policies"},

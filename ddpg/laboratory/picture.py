@@ -18,7 +18,6 @@ from matplotlib.patches import FancyArrowPatch, Patch
 
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError, brief
-from ddpg.figures import fit_text
 from ddpg.interaction.validation import validate_path, validate_text
 from ddpg.laboratory.flow import START
 
@@ -222,6 +221,12 @@ def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None =
     return atomic_write.write_figure(path, figure)
 
 
+def _fit_text(text: Any, width: float) -> None:
+    """Make the font of a matplotlib text smaller until it is at most ``width`` pixels wide."""
+    while (extent := text.get_window_extent().width) > width:  # again, because letters are rounded to pixels
+        text.set_fontsize(text.get_fontsize() * min(width / extent, 0.99))
+
+
 def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:
     """Return a figure with title and legend, and its grid of cells."""
     height = 0.95 + 3.6 * rows
@@ -229,7 +234,7 @@ def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:
     FigureCanvasAgg(figure)
     edges = {"left": 0.012, "right": 0.988, "bottom": 0.12 / height, "top": 1 - 0.83 / height}
     grid = figure.add_gridspec(rows, COLUMNS, **edges, wspace=0.025, hspace=0.05)
-    fit_text(figure.suptitle(title, fontsize=14, y=1 - 0.1 / height, va="top"), 0.97 * figure.bbox.width)
+    _fit_text(figure.suptitle(title, fontsize=14, y=1 - 0.1 / height, va="top"), 0.97 * figure.bbox.width)
     figure.legend(
         handles=_legend(),
         loc="upper center",
@@ -281,7 +286,7 @@ def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remar
         left_out = f"{DRAWN_CRITICS} of {critics} critics drawn;\nthe others are as the second"
         axes.text(0.985, 0.965, left_out, transform=axes.transAxes, fontsize=10, ha="right", va="top", color="0.25")
     for text in heads:
-        fit_text(text, (0.7 if critics > DRAWN_CRITICS else 0.97) * axes.bbox.width)
+        _fit_text(text, (0.7 if critics > DRAWN_CRITICS else 0.97) * axes.bbox.width)
     boxes = layout_nodes(edges)
     drawn = {}
     for edge in edges:

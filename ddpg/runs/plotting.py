@@ -14,7 +14,6 @@ from matplotlib.transforms import ScaledTranslation
 
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import FileFault, UsageError
-from ddpg.figures import fit_text
 from ddpg.runs import run_directory
 from ddpg.runs.curves import MEASURES, Curve, Run
 
@@ -202,10 +201,11 @@ def plot_diagnostics(run: Run, path: str | Path) -> Path:
             axes.set_yscale("log")
         _finish(axes, title, label)
     others[-1].set_xlabel("environment steps", fontsize=9)
+    others[-1].locator_params(axis="x", integer=True)
     others[-1].xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     document = run.document
-    heading = figure.suptitle(f"{document['algorithm']} on {run.env_id}, seed {document['seed']}")
-    fit_text(heading, 0.97 * figure.bbox.width)
+    heading = f"{document['algorithm']} on {run.env_id}, seed {document['seed']}"
+    figure.suptitle(textwrap.fill(heading, 72))
     return atomic_write.write_figure(path, figure)
 
 
