@@ -448,10 +448,10 @@ def write(
     program: NumpyProgram,
     observation_space: gym.spaces.Box,
     actions: Actions,
+    checks: np.ndarray,
     expected: np.ndarray,
     tolerance: float,
     quantize: str | None = None,
-    mask: int = 0,
 ) -> formats.Runner:
     """Write a policy to a new directory.
 
@@ -460,11 +460,11 @@ def write(
         program: the network; its input is ``[B, *observation_space.shape]``.
         observation_space: of the environment.
         actions: the translation of outputs to actions, which :func:`ddpg.exports.policy_graph.check_float32` accepts.
-        expected: the outputs of the agent's network for :func:`ddpg.exports.policy_file.check_observations`; with
-            ``quantize`` the self-test expects the quantised network's outputs instead.
+        checks: the observations of the self-test, from :func:`ddpg.exports.policy_file.check_observations`.
+        expected: the outputs of the agent's network for them; with ``quantize`` the self-test expects the quantised
+            network's outputs instead.
         tolerance: how much rounding may change them.
         quantize: as for :func:`ddpg.exports.c_network.lower_to_c`.
-        mask: as for :func:`ddpg.exports.policy_file.write`.
 
     Returns:
         The policy of the written text as a function of NumPy arrays, with the constants read back from the text.
@@ -476,7 +476,6 @@ def write(
     check_action_space(actions.space)
     array_files.check_finite("policy", {str(register): array for register, array in program.arrays().items()})
     lowered = lower_to_c(program, int(np.prod(observation_space.shape)), quantize)
-    checks = policy_file.check_observations(observation_space, mask)
     test = SelfTest(checks, expected if quantize is None else lowered.outputs(checks), tolerance)
     about = _about(lowered, quantize)
     texts = {

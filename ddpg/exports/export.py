@@ -17,6 +17,7 @@ from ddpg.exports.c_network import QUANTIZATIONS
 from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy, inputs_and_outputs
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions
+from ddpg.policies.numpy_program import NumpyProgram
 
 v1 = tf.compat.v1
 
@@ -76,26 +77,28 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
     if kind != "numpy":
         policy_graph.check_float32(kind, action_space)
     mask: int = getattr(acting.network, "mask_size", 0)
-    observations = sample_observations(observation_space, mask)
+    program = policy_graph.numpy_program(acting)
+    moments = _moments(acting, program)
+    observations = sample_observations(observation_space, mask, moments)
     with export_dir.write_aside(path) as temporary:
         if kind in ("numpy", "c"):
-            program = policy_graph.numpy_program(acting)
             if program is None:
                 raise UsageError(
                     f"format={kind!r} cannot hold this network: it has an op that NumPy does not mirror, such as a "
                     "convolution; use savedmodel, tflite or onnx"
                 )
-            checks = policy_file.check_observations(observation_space, mask)
+            checks = policy_file.check_observations(observation_space, mask, moments)
             expected = _outputs(acting, checks)
             rounding = Rounding(acting, checks).bound(policy_file.compared(action_space, expected))
             tolerance = TOLERANCE + float(rounding.max())
             if kind == "c":
                 in_c = c_policy.write(
-                    temporary, program, observation_space, acting.actions, expected, tolerance, quantize, mask
+                    temporary, program, observation_space, acting.actions, checks, expected, tolerance, quantize
                 )
                 found = in_c(observations)
             else:
-                policy_file.write(temporary, program, observation_space, action_space, expected, tolerance, mask)
+                spaces, normalised = (observation_space, action_space), moments is not None
+                policy_file.write(temporary, program, *spaces, expected, tolerance, mask, normalised)
                 found = {VALUES: policy_file.read(temporary)[0](observations)}
         else:
             write, run = _WRITERS[kind]
@@ -120,18 +123,40 @@ def unit_of_difference(action_space: gym.Space) -> str:
     return "the largest of the values" if discrete else "the actions' half-range"
 
 
-def sample_observations(space: gym.spaces.Box, mask: int = 0) -> np.ndarray:
+def _moments(acting: ActingPolicy, program: NumpyProgram | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the mean of the observations and 1 / deviation, each ``[1, n]``; ``None`` if the policy has no such."""
+    if program is not None:
+        return policy_file.statistics(program)
+    if acting.normaliser is None:
+        return None
+    mean, factor = acting.normaliser.transformation
+    return mean.reshape(1, -1), factor.reshape(1, -1)
+
+
+def sample_observations(
+    space: gym.spaces.Box, mask: int = 0, moments: tuple[np.ndarray, np.ndarray] | None = None
+) -> np.ndarray:
     """Return random observations for the comparison, float32 ``[SAMPLES, *shape]``.
 
-    Numbers are uniform between finite bounds, otherwise standard normal and clipped to the bounds. For integer spaces,
-    such as images, they are rounded down. The last ``mask`` numbers are zeros and ones, with at least one 1.
+    A policy that normalises observations is compared where its statistics lie: elsewhere its units saturate, and hide
+    differences.
+
+    Args:
+        space: of the observations. Without ``moments``, numbers are uniform between finite bounds, otherwise standard
+            normal and clipped to the bounds; for integer spaces, such as images, they are rounded down.
+        mask: how many of the last numbers are zeros and ones, with at least one 1.
+        moments: mean of the observations and 1 / deviation, each ``[1, n]``: numbers are normal with these, rounded for
+            integer spaces, and clipped to the bounds.
     """
     rng = np.random.default_rng(0)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     bounded = (low > -1e6) & (high < 1e6)
     uniform = rng.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), (SAMPLES, *space.shape))
-    normal = np.clip(rng.standard_normal((SAMPLES, *space.shape)), low, high)
-    drawn = np.where(bounded, uniform, normal)
+    normal = rng.standard_normal((SAMPLES, *space.shape))
+    drawn = np.where(bounded, uniform, np.clip(normal, low, high))
+    if moments is not None:
+        around = (moments[0] + normal.reshape(SAMPLES, -1) / moments[1]).reshape(normal.shape)
+        drawn = np.clip(around if space.dtype.kind == "f" else np.rint(around), low, high)
     if mask:
         drawn[:, -mask:] = rng.random((SAMPLES, mask)) < 0.5
         drawn[np.arange(SAMPLES), rng.integers(-mask, 0, SAMPLES)] = 1
@@ -223,8 +248,10 @@ class Rounding:
         def perturbed(array: np.ndarray) -> np.ndarray:
             return (array * (1 + _AMPLIFIED * _UNIT * rng.choice((-1.0, 1.0), array.shape))).astype(np.float32)
 
+        # Of normalised observations their distance from the mean, which a subtraction yields without rounding.
+        centre = np.float32(0) if acting.normaliser is None else acting.normaliser.transformation[0]
         feeds = [
-            {states: perturbed(observations)} | dict(zip(reads, map(perturbed, values), strict=True))
+            {states: centre + perturbed(observations - centre)} | dict(zip(reads, map(perturbed, values), strict=True))
             for _ in range(TRIALS)
         ]
         self.outputs = acting.session.run(outputs, {states: observations})

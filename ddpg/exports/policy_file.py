@@ -61,6 +61,7 @@ class _Check(msgspec.Struct, forbid_unknown_fields=True):
     outputs: list[list[float]]
     tolerance: float
     mask: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    normalised: bool = False  # whether the observations lie where the policy's statistics do
 
 
 class _Policy(msgspec.Struct, forbid_unknown_fields=True):
@@ -97,6 +98,7 @@ def write(
     expected: np.ndarray,
     tolerance: float,
     mask: int = 0,
+    normalised: bool = False,
 ) -> None:
     """Write a policy to a new directory.
 
@@ -108,6 +110,7 @@ def write(
         expected: the outputs of the agent's network for :func:`check_observations`, ``[CHECKS, n]``.
         tolerance: how much rounding may change the values that :func:`ddpg.policies.standalone.compared` computes.
         mask: how many of an observation's last numbers are its action mask.
+        normalised: whether :func:`check_observations` was given the program's statistics.
 
     Raises:
         UsageError: if an array holds NaN or infinity, or the description is too long.
@@ -115,12 +118,13 @@ def write(
     arrays = {str(register): array for register, array in program.arrays().items()}
     array_files.check_finite("policy", arrays)
     steps = [step._asdict() for step in program.steps]
+    drawn = {**({"mask": mask} if mask else {}), **({"normalised": True} if normalised else {})}
     act = importlib.resources.files(standalone.__package__).joinpath("standalone.py").read_bytes()
     folder.mkdir()
     (folder / ACT).write_bytes(act)
     whole = {
         **export_metadata("numpy", observation_space, action_space),
-        "check": {"outputs": expected.tolist(), "tolerance": tolerance, **({"mask": mask} if mask else {})},
+        "check": {"outputs": expected.tolist(), "tolerance": tolerance, **drawn},
         "act_sha256": hashlib.sha256(act).hexdigest(),
         "program": {"size": program.size, "result": program.result, "steps": steps},
         "arrays": array_files.describe(arrays),
@@ -145,9 +149,22 @@ def write_about(folder: Path, whole: Mapping[str, Any]) -> None:
     (folder / ABOUT).write_bytes(text)
 
 
-def check_observations(observation_space: gym.Space, mask: int = 0) -> np.ndarray:
-    """Return the observations with which ``act.py`` tests itself, ``[CHECKS, *shape]``; ``mask``: see :func:`write`."""
-    return standalone.check_observations(describe_space(observation_space), mask)
+def statistics(program: NumpyProgram) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the mean of the observations and 1 / deviation, each ``[1, n]``; ``None`` if a policy has no such."""
+    return standalone.statistics(program.steps, program.registers)
+
+
+def check_observations(
+    observation_space: gym.Space, mask: int = 0, moments: tuple[np.ndarray, np.ndarray] | None = None
+) -> np.ndarray:
+    """Return the observations with which exports test themselves, ``[CHECKS, *shape]``.
+
+    Args:
+        observation_space: of the environment.
+        mask: see :func:`write`.
+        moments: what :func:`statistics` returned.
+    """
+    return standalone.check_observations(describe_space(observation_space), mask, moments)
 
 
 def compared(action_space: gym.Space, expected: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

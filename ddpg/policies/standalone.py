@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,8 @@ class Policy:
         """Return the largest difference between these outputs and the agent's, and the tolerance for rounding."""
         stored = self.about["check"]
         expected = np.array(stored["outputs"])
-        found = self.outputs(check_observations(self.about["observation_space"], stored.get("mask", 0)))
+        moments = statistics(self._steps, self._registers) if stored.get("normalised") else None
+        found = self.outputs(check_observations(self.about["observation_space"], stored.get("mask", 0), moments))
         meant = compared(self.about["action_space"], expected)
         return float(np.abs(meant(found) - meant(expected)).max()), float(stored["tolerance"])
 
@@ -129,13 +130,28 @@ def compared(space: dict[str, Any], expected: np.ndarray) -> Callable[[np.ndarra
     return lambda outputs: outputs.astype(np.float64) / scale
 
 
-def check_observations(space: dict[str, Any], mask: int = 0) -> np.ndarray:
-    """Return the observations on which policies are compared: sines, scaled to finite bounds; masks allow half."""
+def statistics(steps: Sequence[Any], registers: Sequence[Any]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the mean and factor of a program that begins with ``(observations - mean) * factor``, each ``[1, n]``."""
+    first = [step for step in steps if step[0] != "Reshape"][:2]
+    if [step[0] for step in first] != ["Sub", "Mul"] or first[1][1][0] != first[0][2]:
+        return None
+    mean, factor = (registers[step[1][1]] for step in first)
+    return (mean, factor) if mean is not None and factor is not None and (factor > 0).all() else None
+
+
+def check_observations(space: dict[str, Any], mask: int = 0, moments: Any = None) -> np.ndarray:
+    """Return the observations on which policies are compared: sines; masks allow half.
+
+    They are scaled to the mean and deviation where ``moments`` holds the mean and 1 / deviation, else to finite bounds.
+    """
     shape, (low, high) = space["shape"], _bounds(space)
     waves = np.sin(np.arange(1, CHECKS + 1)[:, None] + 0.7 * np.arange(int(np.prod(shape))))
     finite = (low > -1e6) & (high < 1e6)
     between = np.where(finite, low, 0) + np.where(finite, high - low, 0) * (waves + 1) / 2
     drawn = np.where(finite, between, np.clip(waves, low, high))
+    if moments is not None:
+        around = moments[0] + waves / moments[1]
+        drawn = np.clip(around if "float" in space["dtype"] else np.rint(around), low, high)
     if mask:  # the last numbers are the action mask
         drawn[:, -mask:] = (np.arange(mask) - np.arange(CHECKS)[:, None]) % mask <= (mask - 1) // 2
     return (drawn if "float" in space["dtype"] else np.floor(drawn)).reshape(-1, *shape).astype(np.float32)

@@ -155,6 +155,26 @@ def test_the_self_test_sees_a_wrong_number(what, compiler, folder, tmp_path):
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("compiler", first_fast(NATIVE))
+def test_the_self_test_sees_a_wrong_weight_where_a_policy_normalises(compiler, tmp_path):
+    """On 300 ± 5: near 0 its units saturate, and the outputs of a matrix 1.1 times as large are the same."""
+    spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-2, 2, (1,))
+    config = DDPGConfig(hidden=(8, 8), jit=False, output_init="fan_in", normalize_observations=True)
+    agent = DDPG(spaces, config, seed=0)
+    agent.memory.observations.update(np.float32(300 + 5 * np.random.default_rng(0).normal(size=(100, 3))))
+    with agent.session.as_default():
+        agent.actor.set_network_params([3 * value for value in agent.actor.get_network_params()])
+    agent.refresh_policy()
+    path = agent.export(tmp_path / "policy", "c")
+    for status in (0, 1):
+        done = c_compilers.run(c_compilers.build(compiler, path, ["policy.c"], ["-DPOLICY_MAIN"]), compiler)
+        assert done.returncode == status
+        text = (path / "policy.c").read_text()
+        weights = re.search(r"weights_1\[8\]\[8\] = (\{.*?\});", text, re.DOTALL)
+        larger = re.sub(r"[-\d][-+.\de]*f", lambda number: f"{float(number[0][:-1]) * 1.1:.9g}f", weights[1])
+        (path / "policy.c").write_text(text.replace(weights[1], larger))
+
+
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 SANITIZING = [one for one in NATIVE if one.name in ("gcc", "clang") and c_compilers.works(one, SANITIZERS)]
 
@@ -243,7 +263,7 @@ def test_every_operation_is_numpys(way, tmp_path):
     actions = make_actions(gym.spaces.Box(-1, 1, (expected.shape[1],)))
     checks = policy_file.check_observations(space)
     path = tmp_path / "policy"
-    run = c_policy.write(path, program, space, actions, program(checks), 1e-5)
+    run = c_policy.write(path, program, space, actions, checks, program(checks), 1e-5)
     outputs = lower_to_c(program, 11).outputs(observations)
     np.testing.assert_array_equal(run(observations)["actions"], np.clip(outputs, -1, 1))
     if way is not None:

@@ -17,8 +17,10 @@ import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
 from ddpg.checkpoints import safe_json
 from ddpg.exports import export as exporting
-from ddpg.exports import export_dir, formats
+from ddpg.exports import export_dir, formats, policy_file, policy_graph
+from ddpg.exports.c_network import lower_to_c
 from ddpg.exports.export import FORMATS
+from ddpg.policies import standalone
 
 FILES = [kind for kind in FORMATS if kind not in ("numpy", "c")]
 BOX = gym.spaces.Box(np.array([[-1.0, 0.5], [0, -30]], np.float32), np.array([[3.0, 1.0], [1, 30]], np.float32))
@@ -134,6 +136,70 @@ def test_normalisation_goes_along(tmp_path, kind):
         found = formats.run_savedmodel(tmp_path / "policy")(seen)["actions"]
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert np.ptp(expected, axis=0).min() > 1e-3
+
+
+def in_kelvin(**options):
+    """An agent that acts on 300 ± 5, with outputs of size 1."""
+    spaces = gym.spaces.Box(0, np.inf, (3,)), gym.spaces.Box(-1, 1, (2,))
+    options = {"hidden": (8, 8), "jit": False, "output_init": "fan_in", **options}
+    agent = DDPG(spaces, DDPGConfig(normalize_observations=True, **options), seed=0)
+    agent.memory.observations.update(np.float32(300 + 5 * np.random.default_rng(0).normal(size=(1000, 3))))
+    return agent
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_samples_lie_where_the_statistics_do(dtype):
+    """A mean of 300 and a deviation of 5; 306 is the bound."""
+    space = gym.spaces.Box(-(2**30), 306, (2, 2), dtype)
+    moments = np.full((1, 4), 300, np.float32), np.full((1, 4), 0.2, np.float32)
+    drawn = exporting.sample_observations(space, moments=moments)
+    assert drawn.shape == (64, 2, 2)
+    assert abs(drawn.mean() - 300) < 1
+    assert 3 < drawn.std() < 5
+    checks = policy_file.check_observations(space, moments=moments)
+    exact = 300 + 5 * np.sin(np.arange(1, 9)[:, None] + 0.7 * np.arange(4)).reshape(8, 2, 2)
+    np.testing.assert_allclose(checks, exact, rtol=1e-6, atol=0 if dtype == np.float32 else 0.5)
+    for found in (drawn, checks):
+        assert found.max() <= 306
+        assert dtype == np.float32 or (found == np.rint(found)).all()
+
+
+def test_a_policy_that_normalises_is_compared_where_it_acts(tmp_path):
+    """Near 0 every observation of 300 ± 5 is clipped to -10 deviations, and all outputs are alike."""
+    agent = in_kelvin()
+    difference = exporting.export(tmp_path / "int8", "c", exporting.ActingPolicy.of(agent), "int8")
+    states = np.float32(300 + 5 * np.random.default_rng(1).normal(size=(500, 3)))
+    lowered = lower_to_c(policy_graph.numpy_program(exporting.ActingPolicy.of(agent)), 3, "int8")
+    real = np.abs(lowered.outputs(states) - agent.policy(states)).max()
+    assert real / 3 < difference < 3 * real
+    policy = standalone.load(agent.export(tmp_path / "policy"))
+    outputs = np.array(policy.about["check"]["outputs"])
+    assert np.ptp(outputs, axis=0).min() > 0.03
+    difference, tolerance = policy.check()
+    assert difference <= tolerance < 1e-4
+    with policy_graph.acting_policy(*policy_file.read(tmp_path / "policy")) as parts:  # as of the zoo
+        exporting.export(tmp_path / "again", "numpy", parts)
+    np.testing.assert_allclose(standalone.load(tmp_path / "again").about["check"]["outputs"], outputs, atol=1e-5)
+
+
+def test_a_number_that_never_changes_explains_no_difference(tmp_path):
+    """Its deviation is 1e-4: 64 units of rounding of the 300 itself would be 12 deviations."""
+    agent = in_kelvin()
+    agent.memory.observations = type(agent.memory.observations)((3,))
+    agent.memory.observations.update(np.float32([[300, 300, 1], [300, 300, 2]]))
+    about = json.loads((agent.export(tmp_path / "policy") / "policy.json").read_text())
+    assert about["check"]["tolerance"] < 1e-4
+
+
+def test_checks_of_earlier_exports_are_those_near_0(tmp_path):
+    """Their policy.json does not say that the observations lie about the mean."""
+    agent = in_kelvin()
+    policy = standalone.load(agent.export(tmp_path / "policy"))
+    assert policy.about["check"].pop("normalised") is True
+    near_0 = policy_file.check_observations(agent.observation_space)
+    policy.about["check"]["outputs"] = agent.policy(near_0).tolist()
+    difference, tolerance = policy.check()
+    assert difference <= tolerance
 
 
 def test_normalised_matrices_are_rows_again(tmp_path):
