@@ -321,6 +321,8 @@ $vector
 #include "policy.h"
 
 #include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 $constants
 
@@ -329,14 +331,17 @@ void policy_outputs(const float observation[POLICY_OBSERVATION_SIZE], float outp
 $network
 }
 
-/* A comparison with NaN is false. */
+/* By the exponent's bits: with -ffast-math, compilers assume that comparisons never see NaN. */
 static int all_finite(const float *numbers, int count)
 {
     int j;
 
-    for (j = 0; j < count; j++)
-        if (!(fabsf(numbers[j]) <= 3.40282347e+38f))
+    for (j = 0; j < count; j++) {
+        uint32_t bits;
+        memcpy(&bits, &numbers[j], sizeof bits);
+        if ((bits & 0x7f800000u) == 0x7f800000u)
             return 0;
+    }
     return 1;
 }
 
@@ -434,6 +439,17 @@ $declared
             continue;
         }
 $choice$check    }
+    {
+        const uint32_t nan_bits = 0x7fc00000u;
+        float observation[POLICY_OBSERVATION_SIZE];
+$declared
+        memcpy(observation, test_observations[0], sizeof observation);
+        memcpy(&observation[0], &nan_bits, sizeof nan_bits);
+        if (!policy_act(observation, $act)) {
+            failed = 1;
+            printf("acts on an observation with NaN; ");
+        }
+    }
     printf("differs from the agent by %.2g at most; ", (double)largest);
     printf("rounding alone may cause %.2g\\n", (double)tolerance);
     return failed;

@@ -89,7 +89,7 @@ def folder(tmp_path_factory):
 def copied(path, tmp_path):
     """Copy an export to a directory of the test's own, where compilers may write."""
     copy = tmp_path / "policy"
-    copy.mkdir()
+    copy.mkdir(parents=True)
     for name in ("policy.c", "policy.h", "policy.json"):
         (copy / name).write_bytes((path / name).read_bytes())
     return copy
@@ -221,6 +221,58 @@ def test_what_is_not_finite_is_no_action(compiler, folder, tmp_path):
     assert done.stdout.split() == ["0", "0", "1", "1", "1", "1", "1", "1"]
 
 
+BITS = """\
+#include <stdio.h>
+#include <stdint.h>
+#include <string.h>
+#include "policy.h"
+int main(void)
+{
+    /* 0.5; NaN with each sign and another; infinity; the largest number. */
+    const uint32_t bits[6] = {0x3f000000, 0x7fc00000, 0xffc00000, 0x7f800001, 0xff800000, 0x7f7fffff};
+    int j, k;
+    for (k = 0; k < 6; k++) {
+        float observation[POLICY_OBSERVATION_SIZE], action[POLICY_ACTION_SIZE] = {7.0f, 7.0f, 7.0f, 7.0f};
+        for (j = 0; j < POLICY_OBSERVATION_SIZE; j++)
+            observation[j] = 0.5f;
+        memcpy(&observation[4], &bits[k], sizeof bits[k]);
+        printf("%d", policy_act(observation, action));
+        printf("%d ", action[0] == 7.0f && action[3] == 7.0f);
+    }
+    return 0;
+}
+"""
+FAST_MATH = [("-ffast-math",), ("-ffinite-math-only",), ("-Ofast",)]
+
+
+@pytest.mark.parametrize("compiler", first_fast(NATIVE))
+@pytest.mark.parametrize("options", FAST_MATH, ids=" ".join)
+def test_nan_is_no_action_where_the_compiler_assumes_that_there_is_none(options, compiler, folder, tmp_path):
+    if not c_compilers.works(compiler, options):
+        pytest.skip("the compiler does not know the option")
+    path = copied(exported("inverting", folder), tmp_path)
+    self_test = c_compilers.run(c_compilers.build(compiler, path, ["policy.c"], ["-DPOLICY_MAIN", *options]), compiler)
+    assert (self_test.returncode, "NaN" in self_test.stdout) == (0, False)
+    path = copied(exported("plain", folder), tmp_path / "plain")
+    (path / "main.c").write_text(BITS)
+    done = c_compilers.run(c_compilers.build(compiler, path, ["main.c", "policy.c"], options), compiler)
+    assert done.stdout.split()[:5] == ["00", "11", "11", "11", "11"]
+    assert done.stdout.split()[5] in ("00", "11")  # its layers may overflow
+
+
+@pytest.mark.parametrize("compiler", first_fast(NATIVE))
+@pytest.mark.parametrize("name", ["plain", "discrete", "parameterised"])
+def test_the_self_test_sees_that_nan_is_acted_on(name, compiler, folder, tmp_path):
+    path = copied(exported(name, folder), tmp_path)
+    text = (path / "policy.c").read_text()
+    (path / "policy.c").write_text(
+        text.replace("            return 0;\n    }\n    return 1;", "            ;\n    }\n    return 1;")
+    )
+    done = c_compilers.run(c_compilers.build(compiler, path, ["policy.c"], ["-DPOLICY_MAIN"]), compiler)
+    assert done.returncode == 1
+    assert "NaN" in done.stdout
+
+
 ELEMENTWISE = sorted(OPERATIONS.keys() - {"MatMul", "Reshape", "ConcatV2", "Mean"})
 
 
@@ -271,7 +323,7 @@ def test_every_operation_is_numpys(way, tmp_path):
     np.testing.assert_allclose(outputs, expected, rtol=2e-6, atol=1e-6)
 
 
-def test_the_text_has_the_weights_bit_by_bit_and_needs_math_alone(folder):
+def test_the_text_has_the_weights_bit_by_bit_and_needs_the_c_library_alone(folder):
     for name in CASES:
         text = (exported(name, folder) / "policy.c").read_text()
         program = lower_to_c(numpy_program(ActingPolicy.of(agent_of(name))), int(np.prod(CASES[name][0].shape)))
@@ -282,7 +334,7 @@ def test_the_text_has_the_weights_bit_by_bit_and_needs_math_alone(folder):
                 assert constants[key].dtype == array.dtype
                 np.testing.assert_array_equal(constants[key].view(np.uint32), array.view(np.uint32))
         policy, main_function = text.split("#ifdef POLICY_MAIN")
-        assert re.findall(r"#include (\S+)", policy) == ['"policy.h"', "<math.h>"]
+        assert re.findall(r"#include (\S+)", policy) == ['"policy.h"', "<math.h>", "<stdint.h>", "<string.h>"]
         assert re.findall(r"#include (\S+)", main_function) == ["<stdio.h>"]
         assert not re.search(r"malloc|double|\bstatic (?!const|int all_finite)", policy)
         assert max(map(len, text.splitlines())) <= 160
