@@ -223,7 +223,9 @@ class Agent(TFAgent, abc.ABC):
         return behaviour.act(self.exploring_policy, observations, step, outputs)
 
     @exclusive
-    def export(self, path: str | Path, format: str = "numpy", quantize: str | None = None) -> Path:
+    def export(
+        self, path: str | Path, format: str = "numpy", quantize: str | None = None, name: str = "policy"
+    ) -> Path:
         """Write the policy as files: observations in, actions in env units out.
 
         ``"numpy"`` needs this package but not TensorFlow to act; the other formats act without this package.
@@ -237,16 +239,18 @@ class Agent(TFAgent, abc.ABC):
                 must be a new path, an empty directory, or an earlier exported policy, which is replaced.
             format: ``"numpy"`` (for :func:`ddpg.load_policy`), ``"savedmodel"``, ``"tflite"``, ``"onnx"`` or ``"c"``.
             quantize: ``"int8"``: with format ``"c"``, store each weight in one byte; the actions differ slightly.
+            name: with format ``"c"``, a C identifier that files, functions and, in capitals, macros begin with, such as
+                ``walk.h``, ``walk_act`` and ``WALK_ACTION_SIZE``: two policies in one program need two names.
 
         Returns:
             The path.
 
         Raises:
-            UsageError: if the format is unknown, ``path`` holds something else, the format cannot express the network,
-                or a package is missing. Nothing is written then.
+            UsageError: if the format is unknown, ``name`` is none for C, ``path`` holds something else, the format
+                cannot express the network, or a package is missing. Nothing is written then.
         """
         kind = validate_text(format, "format", "the name of a format")
-        export(validate_path(path), kind, ActingPolicy.of(self), quantize)
+        export(validate_path(path), kind, ActingPolicy.of(self), quantize, name)
         return Path(path)
 
     @property

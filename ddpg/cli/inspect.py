@@ -169,6 +169,7 @@ class Export(JSONOption, SavedPolicyCommand):
 
     format: str = option("numpy", "file format", metavar="{numpy,savedmodel,tflite,onnx,c}")
     quantize: str | None = option(None, "how format c stores weights; none: float32", ("int8",))
+    name: str = option("policy", "what files, functions and, in capitals, macros of format c begin with")
     output: str | None = option(
         None,
         "where to write; none: in the run directory, or for the zoo in the working directory",
@@ -199,7 +200,7 @@ class Export(JSONOption, SavedPolicyCommand):
             with quiet_tensorflow():
                 from ddpg.runs.zoo_policy import export_entry
 
-                return export_entry(self.run, self.format, self.output, self.quantize)
+                return export_entry(self.run, self.format, self.output, self.quantize, self.name)
         self.check_checkpoint(self.checkpoint)
         import_with_tensorflow("ddpg.agents.off_policy")
         with quiet_tensorflow():  # the converters' notices too
@@ -211,6 +212,7 @@ class Export(JSONOption, SavedPolicyCommand):
                 self.output,
                 self.checkpoint,
                 quantize=self.quantize,
+                name=self.name,
                 allow_import=self.allow_import,
             )
 

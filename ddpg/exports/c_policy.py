@@ -1,5 +1,6 @@
 """Export a policy as C: a directory with ``policy.h``, ``policy.c``, and ``policy.json``, which describes them.
 
+A policy of another name has it in place of ``policy`` in files, functions and macros, all but ``policy.json``.
 The code is C99, allocates no memory and needs no library except the C mathematics library.
 """
 
@@ -14,16 +15,30 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.checkpoints import arrays as array_files
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.exports import formats, policy_file
 from ddpg.exports.c_network import CProgram, array_text, lower_to_c, network_text, number_text
-from ddpg.exports.export_dir import CODE_SHA256, MARK
+from ddpg.exports.export_dir import MARK, POLICY, code_sha256
 from ddpg.exports.policy_graph import ACTIONS, VALUES, boxes_of
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
 from ddpg.policies.numpy_program import NumpyProgram
 
-HEADER, SOURCE = "policy.h", "policy.c"
+_LONGEST_NAME = 63  # characters
+# Of C and C++. A header of C's library, which the policy or the program may include, would be found in its place.
+_KEYWORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
+    concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete
+    do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable
+    namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
+    requires restrict return short signed sizeof static static_assert static_cast struct switch template this
+    thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile
+    wchar_t while xor xor_eq
+"""
+_HEADERS = """
+    assert complex ctype errno fenv inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbool
+    stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
+"""
 _CONSTANT = re.compile(r"static const (float|signed char) (\w+)((?:\[\d+\])+) = (\{.*?\});", re.DOTALL)
 
 
@@ -41,6 +56,26 @@ class SelfTest:
     observations: np.ndarray
     outputs: np.ndarray
     tolerance: float
+
+
+def check_name(name: Any) -> str:
+    """Return the name of a policy in C.
+
+    Raises:
+        UsageError: if it is no identifier that begins with a letter, a keyword of C or C++, or one that would hide a
+            header of C's library or an array of the self-test.
+    """
+    if not isinstance(name, str) or not re.fullmatch(rf"[A-Za-z][A-Za-z0-9_]{{0,{_LONGEST_NAME - 1}}}", name):
+        why = f"expected a C identifier: a letter, then at most {_LONGEST_NAME - 1} letters, digits and underscores"
+    elif name in _KEYWORDS.split():
+        why = "it is a keyword of C or C++"
+    elif name.lower() in _HEADERS.split():
+        why = f"it would hide C's own header {name.lower()}.h"
+    elif name == "test":
+        why = "it names an array of the self-test, test_outputs"
+    else:
+        return name
+    raise UsageError(f"name={brief(name)} cannot name a policy in C: {why}; use another, such as name='walk'")
 
 
 def check_action_space(space: gym.Space) -> None:
@@ -86,6 +121,16 @@ def source_text(program: CProgram, actions: Actions, test: SelfTest, about: str)
         vector=_vector_comment(actions, test),
         test=_test(actions, test),
     )
+
+
+def renamed(text: str, name: str) -> str:
+    """Return the text of :func:`header_text` or :func:`source_text` for a policy of another name.
+
+    >>> renamed('#include "policy.h"', "walk"), renamed("policy_act, POLICY_MAIN", "walk")
+    ('#include "walk.h"', 'walk_act, WALK_MAIN')
+    """
+    text = re.sub(r"\bpolicy(?=_act\b|_outputs\b|\.[ch]\b)", name, text)
+    return text.replace("POLICY_", f"{name.upper()}_")
 
 
 def read_arrays(text: str) -> dict[str, np.ndarray]:
@@ -468,6 +513,7 @@ def write(
     expected: np.ndarray,
     tolerance: float,
     quantize: str | None = None,
+    name: str = POLICY,
 ) -> formats.Runner:
     """Write a policy to a new directory.
 
@@ -481,6 +527,7 @@ def write(
             network's outputs instead.
         tolerance: how much rounding may change them.
         quantize: as for :func:`ddpg.exports.c_network.lower_to_c`.
+        name: of the files and functions, and in capitals of the macros, which :func:`check_name` accepts.
 
     Returns:
         The policy of the written text as a function of NumPy arrays, with the constants read back from the text.
@@ -495,19 +542,20 @@ def write(
     test = SelfTest(checks, expected if quantize is None else lowered.outputs(checks), tolerance)
     about = _about(lowered, quantize)
     texts = {
-        HEADER: header_text(lowered, observation_space, actions, about),
-        SOURCE: source_text(lowered, actions, test, about),
+        f"{name}.h": renamed(header_text(lowered, observation_space, actions, about), name),
+        f"{name}.c": renamed(source_text(lowered, actions, test, about), name),
     }
     folder.mkdir()
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="ascii")
+    for file, text in texts.items():
+        (folder / file).write_text(text, encoding="ascii")
     whole = {
         **policy_file.export_metadata("c", observation_space, actions.space),
         "quantize": quantize,
-        **{CODE_SHA256[name]: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
+        **({} if name == POLICY else {"name": name}),
+        **{code_sha256(name)[file]: hashlib.sha256(text.encode()).hexdigest() for file, text in texts.items()},
     }
     policy_file.write_about(folder, whole)
-    constants = read_arrays((folder / SOURCE).read_text(encoding="ascii"))
+    constants = read_arrays((folder / f"{name}.c").read_text(encoding="ascii"))
 
     def run(observations: np.ndarray) -> formats.Outputs:
         outputs = lowered.outputs(observations, {**lowered.arrays, **constants})

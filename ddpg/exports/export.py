@@ -43,7 +43,9 @@ _WRITERS = {
 }
 
 
-def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | None = None) -> float:
+def export(
+    path: str | Path, kind: str, acting: ActingPolicy, quantize: str | None = None, name: str = export_dir.POLICY
+) -> float:
     """Write a policy to ``path``: a new path, an empty directory, or an earlier export, which is replaced.
 
     Args:
@@ -51,15 +53,17 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
         kind: one of :data:`FORMATS`.
         acting: the parts of the agent that act.
         quantize: how weights are stored, one of :data:`ddpg.exports.c_network.QUANTIZATIONS`; for ``"c"`` only.
+        name: of the files, functions and, in capitals, macros of ``"c"``, as
+            :func:`ddpg.exports.c_policy.check_name` accepts it; for ``"c"`` only.
 
     Returns:
         The largest difference between the export and the agent on ``SAMPLES`` observations. Differences of actions are
         in half-ranges of their bounds, those of DQN's values are relative to the largest value.
 
     Raises:
-        UsageError: if the format is unknown, ``path`` holds something else, the format cannot hold the network, a
-            package is missing, float32 cannot compute the actions, or the difference exceeds ``TOLERANCE`` plus the
-            effect of float32 rounding. ``path`` stays as it was.
+        UsageError: if the format is unknown, ``name`` is none for C, ``path`` holds something else, the format cannot
+            hold the network, a package is missing, float32 cannot compute the actions, or the difference exceeds
+            ``TOLERANCE`` plus the effect of float32 rounding. ``path`` stays as it was.
         OSError: if it cannot be written; ``path`` stays as it was.
     """
     path = Path(path)
@@ -68,6 +72,10 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
         choose("quantize", quantize, dict.fromkeys(QUANTIZATIONS), "another quantization", is_own=lambda _: False)
         if kind != "c":
             raise UsageError(f"quantize={quantize!r} is for format='c', not for format={kind!r}; leave it out")
+    if name != export_dir.POLICY:
+        c_policy.check_name(name)
+        if kind != "c":
+            raise UsageError(f"name={name!r} is for format='c', not for format={kind!r}; leave it out")
     export_dir.check_export_path(path)
     if kind == "savedmodel" and "[" in str(path.resolve()):
         raise UsageError(
@@ -93,7 +101,7 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
             tolerance = TOLERANCE + float(rounding.max())
             if kind == "c":
                 in_c = c_policy.write(
-                    temporary, program, observation_space, acting.actions, checks, expected, tolerance, quantize
+                    temporary, program, observation_space, acting.actions, checks, expected, tolerance, quantize, name
                 )
                 found = in_c(observations)
             else:

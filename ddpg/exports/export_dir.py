@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,19 @@ ACT = "act.py"
 
 _ALLOWED = "a policy is written to a new path, to an empty directory, or over another exported policy"
 _LARGEST = 1 << 30  # bytes; larger files are not searched for the mark
-CODE_SHA256 = {ACT: "act_sha256", "policy.h": "header_sha256", "policy.c": "source_sha256"}  # keys in ABOUT
-_FILES = {ABOUT, "policy.safetensors", "saved_model.pb", "fingerprint.pb", *CODE_SHA256}
+POLICY = "policy"  # the name of a policy in C, unless ABOUT has another
+_FILES = {ABOUT, "policy.safetensors", "saved_model.pb", "fingerprint.pb"}
 # The directories of an export, and the files in each: SavedModels of ours have no assets.
 _FOLDERS = {
     "__pycache__": re.compile(r"act\..*\.pyc"),
     "variables": re.compile(r"variables\.(index|data-.*)"),
     "assets": re.compile(r"(?!)"),
 }
+
+
+def code_sha256(name: str = POLICY) -> dict[str, str]:
+    """Return the files of code that an export may have, each with the key of its checksum in :data:`ABOUT`."""
+    return {ACT: "act_sha256", f"{name}.h": "header_sha256", f"{name}.c": "source_sha256"}
 
 
 def check_export_path(path: Path) -> None:
@@ -119,16 +124,16 @@ def _check_directory(path: Path) -> None:
         raise _refusal(path, "is the working directory")
     if not names:
         return
-    foreign = [problem for name in names if (problem := _foreign(path, name))]
-    try:
+    about: dict[str, Any] = {}
+    with contextlib.suppress(OSError, UsageError):
         about = safe_json.read_json(path / ABOUT)
-        ours = is_export(about)
-        # Edited code is the user's work, such as a controller that drives a robot: it must not be replaced.
-        for name in sorted(CODE_SHA256.keys() & set(names)) if ours and not foreign else ():
-            if hashlib.sha256((path / name).read_bytes()).hexdigest() != about.get(CODE_SHA256[name]):
-                foreign.append(f"{name}, which was changed")
-    except (OSError, UsageError):
-        ours = False
+    ours = is_export(about)
+    code = code_sha256(about.get("name", POLICY) if ours else POLICY)
+    foreign = [problem for name in names if (problem := _foreign(path, name, code))]
+    # Edited code is the user's work, such as a controller that drives a robot: it must not be replaced.
+    for name in sorted(code.keys() & set(names)) if ours and not foreign else ():
+        if hashlib.sha256((path / name).read_bytes()).hexdigest() != about.get(code[name]):
+            foreign.append(f"{name}, which was changed")
     if not ours or foreign:
         raise _refusal(path, f"is a directory that holds {(foreign or names)[0]!r}")
 
@@ -138,12 +143,15 @@ def _names(folder: Path) -> list[str]:
     return [name for name in sorted(os.listdir(folder)) if not (is_litter(name) and (folder / name).is_file())]
 
 
-def _foreign(path: Path, name: str) -> str | None:
-    """Return the part of the entry ``name`` that no export has, with the reason; ``None`` if an export can have it."""
+def _foreign(path: Path, name: str, code: Collection[str]) -> str | None:
+    """Return the part of the entry ``name`` that no export has, with the reason; ``None`` if an export can have it.
+
+    ``code`` are the names of its files of code.
+    """
     entry = path / name
     if entry.is_symlink():
-        return f"{name}, which is a symbolic link" if name in _FILES | _FOLDERS.keys() else name
-    if name in _FILES:
+        return f"{name}, which is a symbolic link" if name in {*_FILES, *_FOLDERS, *code} else name
+    if name in _FILES or name in code:
         return None if entry.is_file() else f"{name}, which is no file"
     if name not in _FOLDERS:
         return name

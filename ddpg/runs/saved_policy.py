@@ -95,6 +95,7 @@ def export_run(
     which: str = "latest",
     *,
     quantize: str | None = None,
+    name: str = "policy",
     allow_import: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write the policy of a run as files: :meth:`ddpg.DDPG.export`.
@@ -105,6 +106,7 @@ def export_run(
         output: the path to write; by default the format's name in :data:`NAMES`, in the run directory.
         which: ``"latest"``, ``"best"`` or a number of timesteps.
         quantize: ``"int8"``: with format ``"c"``, store the weights as 8-bit integers.
+        name: with format ``"c"``, what files, functions and macros begin with, as for :meth:`ddpg.DDPG.export`.
         allow_import: as for :func:`record_run`.
 
     Returns:
@@ -124,7 +126,7 @@ def export_run(
             raise UsageError(f"{run} is a checkpoint, where nothing else belongs; say where to write: -o PATH")
     with imports_allowed(allow_import):
         agent = load_agent(found)
-    difference = export(output, format, ActingPolicy.of(agent), quantize)
+    difference = export(output, format, ActingPolicy.of(agent), quantize, name)
     return {
         "path": str(output),
         "format": format,

@@ -113,7 +113,11 @@ def watch_entry(name: str, *, episodes: int = 1, seed: int | None = None) -> Non
 
 
 def export_entry(
-    name: str, format: str = "numpy", output: str | Path | None = None, quantize: str | None = None
+    name: str,
+    format: str = "numpy",
+    output: str | Path | None = None,
+    quantize: str | None = None,
+    c_name: str = "policy",
 ) -> dict[str, Any]:
     """Write a policy in another format; imports TensorFlow.
 
@@ -122,6 +126,7 @@ def export_entry(
         format: one of :data:`ddpg.exports.export.FORMATS`.
         output: the path to write; by default, in the working directory, NAME followed by the format's usual name.
         quantize: as for :func:`ddpg.runs.saved_policy.export_run`.
+        c_name: as ``name`` of that function.
 
     Returns:
         ``path``, ``format``, ``timesteps``, and ``difference`` and ``difference_unit`` as
@@ -138,7 +143,7 @@ def export_entry(
         raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}{did_you_mean(format, FORMATS)}")
     output = f"{entry.name}_{NAMES[format]}" if output is None else output
     with acting_policy(*policy_file.read(entry.folder)) as parts:
-        difference = export(output, format, parts, quantize)
+        difference = export(output, format, parts, quantize, c_name)
         unit = unit_of_difference(parts.actions.space)
     return {
         "path": str(output),

@@ -13,6 +13,7 @@ from refusals import refuses
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
 from ddpg.cli.main import main
+from ddpg.errors import brief
 from ddpg.exports import c_network, c_policy, policy_file
 from ddpg.exports.c_network import lower_to_c, quantized
 from ddpg.exports.c_policy import _scaling, read_arrays, scaled_actions
@@ -402,25 +403,113 @@ def test_int8_through_the_command_line(tmp_path, capsys):
     assert json.loads((tmp_path / "c" / "policy.json").read_text())["quantize"] is None
 
 
-def test_two_policies_in_one_program(folder, tmp_path):
-    """Functions are renamed by macros; everything else is static."""
-    names = ["policy_act", "policy_outputs"]
+TWO = """\
+#include <stdio.h>
+#include "stand.h"
+#include "walk.h"
+#include "policy.h"
+int main(void)
+{
+    const float standing[STAND_OBSERVATION_SIZE] = {1.0f, -2.0f, 0.5f}, walking[WALK_OBSERVATION_SIZE] = {0.25f};
+    float action[STAND_ACTION_SIZE], outputs[WALK_OUTPUT_SIZE], third[POLICY_ACTION_SIZE];
+    int choice, status = stand_act(standing, action) + walk_act(walking, &choice);
+    walk_outputs(walking, outputs);
+    status += policy_act(standing, third);
+    printf("%.9g %d %.9g %.9g\\n", (double)action[1], choice, (double)outputs[3], (double)third[1]);
+    return status;
+}
+"""
+
+
+@pytest.mark.parametrize("way", first_fast(WAYS))
+def test_three_policies_in_one_program(way, tmp_path):
+    """Of other sizes and kinds of actions; one has the usual name."""
+    spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-2, 2, (2,))
+    stand, third = (DDPG(spaces, DDPGConfig(hidden=(8,), jit=False, output_init="fan_in"), seed) for seed in (0, 1))
+    spaces = gym.spaces.Box(-1, 1, (8,)), gym.spaces.Discrete(4, start=2)
+    walk = DQN(spaces, DQNConfig(hidden=(8,), jit=False), 0)
+    paths = [
+        stand.export(tmp_path / "a", "c", name="stand"),
+        walk.export(tmp_path / "b", "c", "int8", "walk"),
+        third.export(tmp_path / "c", "c"),
+    ]
+    files = [sorted(entry.name for entry in path.iterdir()) for path in paths]
+    assert files == [["policy.json", f"{name}.c", f"{name}.h"] for name in ("stand", "walk")] + [
+        ["policy.c", "policy.h", "policy.json"]
+    ]
+    for path, name in ((paths[0], "stand"), (paths[1], "walk")):
+        about = json.loads((path / "policy.json").read_text())
+        assert about["name"] == name
+        for file in (f"{name}.h", f"{name}.c"):
+            text = (path / file).read_text()
+            assert not re.search(r"\bpolicy_|POLICY|\bpolicy\.[ch]", text)
+            assert file.endswith("c") or {f"{name.upper()}_H", f"{name}_act"} <= {*re.findall(r"\w+", text)}
+    assert "name" not in json.loads((paths[2] / "policy.json").read_text())
+    if way is None:
+        return
+    together = tmp_path / "all"
+    together.mkdir()
+    for path in paths:
+        for file in (*path.glob("*.c"), *path.glob("*.h")):
+            (together / file.name).write_bytes(file.read_bytes())
+    (together / "main.c").write_text(TWO)
+    names = ["stand", "walk", "policy"]
+    strict = [option for option in c_compilers.STRICT if "std" not in option or "c++" not in " ".join(way.command)]
+    sources = ["main.c", *(f"{name}.c" for name in names)]
+    done = c_compilers.run(c_compilers.build(way, together, sources, strict), way)
+    assert done.returncode == 0
+    action, choice, value, other = map(float, done.stdout.split())
+    standing, walking = np.float32([1, -2, 0.5]), np.float32([0.25, 0, 0, 0, 0, 0, 0, 0])
+    values = walk.policy(walking[None])[0]
+    assert action == pytest.approx(stand.predict(standing)[0][1], abs=1e-5)
+    assert other == pytest.approx(third.predict(standing)[0][1], abs=1e-5)
+    assert value == pytest.approx(values[3], abs=0.02)
+    assert values[int(choice) - 2] > values.max() - 0.04
+    for name in names:
+        options = [f"-D{name.upper()}_MAIN", *strict]
+        assert c_compilers.run(c_compilers.build(way, together, [f"{name}.c"], options), way).returncode == 0
+
+
+def test_all_but_the_functions_is_static(folder):
     text = (exported("plain", folder) / "policy.c").read_text()
     functions = re.findall(r"^(?!static|typedef)\w+ (\w+)\(", text, re.MULTILINE)
-    assert [name for name in functions if name != "main"] == names[::-1]
-    for compiler in NATIVE[:1]:
-        path = copied(exported("plain", folder), tmp_path)
-        objects = []
-        for prefix in ("walk", "run"):
-            options = [f"-D{name}={prefix}_{name}" for name in names]
-            objects.append(str(c_compilers.build(compiler, path, ["policy.c"], ["-c", *options]).rename(path / prefix)))
-        (path / "main.c").write_text(
-            "int walk_policy_act(const float *, float *); int run_policy_act(const float *, float *);\n"
-            "int main(void) {\n"
-            "const float o[6] = {0}; float a[4]; return walk_policy_act(o, a) + run_policy_act(o, a); }\n"
-        )
-        done = c_compilers.run(c_compilers.build(compiler, path, ["main.c", "-x", "none", *objects]), compiler)
-        assert done.returncode == 0
+    assert functions == ["policy_outputs", "policy_act", "main"]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "9lives", "a-b", "a b", "ä", "_a", "int", "class", "math", "Stdio", "test", "a" * 64]
+)
+def test_what_names_no_policy_in_c(name, tmp_path):
+    with refuses(UsageError, f"name={brief(name)}"):
+        agent_of("plain").export(tmp_path / "policy", "c", name=name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_is_a_text_and_for_c_alone(tmp_path):
+    with refuses(UsageError, "name=7 identifier"):
+        agent_of("plain").export(tmp_path / "policy", "c", name=7)
+    with refuses(UsageError, "name='walk' format='c' format='numpy'"):
+        agent_of("plain").export(tmp_path / "policy", "numpy", name="walk")
+    assert list(tmp_path.iterdir()) == []
+    longest = agent_of("plain").export(tmp_path / "policy", "c", name="a" * 63)
+    assert (longest / f"{'a' * 63}.c").exists()
+
+
+def test_an_export_of_another_name_is_replaced_and_edited_code_is_not(tmp_path, capsys):
+    agent_of("plain").save(tmp_path / "saved")
+    path = tmp_path / "c"
+    for name in ("policy", "walk", "stand", "policy", "walk"):
+        assert main(["export", str(tmp_path / "saved"), "--format", "c", "--name", name, "-o", str(path)]) == 0
+        assert sorted(entry.name for entry in path.iterdir()) == sorted(["policy.json", f"{name}.c", f"{name}.h"])
+    capsys.readouterr()
+    (path / "policy.c").write_text("/* mine */")
+    with refuses(UsageError, "policy.c"):
+        agent_of("plain").export(path, "c")
+    (path / "policy.c").unlink()
+    (path / "walk.h").write_text((path / "walk.h").read_text() + "/* mine */\n")
+    with refuses(UsageError, "walk.h changed"):
+        agent_of("plain").export(path, "c", name="stand")
+    assert (path / "walk.h").read_text().endswith("/* mine */\n")
 
 
 @pytest.mark.parametrize(
