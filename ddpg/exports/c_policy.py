@@ -19,7 +19,7 @@ from ddpg.errors import UsageError, brief
 from ddpg.exports import formats, policy_file
 from ddpg.exports.c_network import CProgram, array_text, lower_to_c, network_text, number_text
 from ddpg.exports.export_dir import MARK, POLICY, code_sha256
-from ddpg.exports.policy_graph import ACTIONS, VALUES, boxes_of
+from ddpg.exports.policy_graph import ACTIONS, VALUES, boxes_of, float32_scaling
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
 from ddpg.policies.numpy_program import NumpyProgram
@@ -188,15 +188,9 @@ def _offsets(actions: ParameterisedActions) -> str:
 
 
 def _scaling(actions: Actions) -> dict[str, np.ndarray]:
-    """Return how outputs become actions in env units, ``middle + half_range · output`` within ``low`` and ``high``."""
+    """Return how outputs become actions, without those that are scores of choices."""
     low, high = actions.bounds  # type: ignore[attr-defined] # of boxes and parameterised actions
-    low, high = low[actions.scores :], high[actions.scores :]
-    scaling = {"half_range": (high - low) / 2, "middle": (high + low) / 2, "low": low, "high": high}
-    found = {name: array.astype(np.float32) for name, array in scaling.items()}
-    # A float64 bound is rounded inwards, so that no float32 action lies outside it.
-    found["low"] = np.where(found["low"] < low, np.nextafter(found["low"], np.float32(np.inf)), found["low"])
-    found["high"] = np.where(found["high"] > high, np.nextafter(found["high"], np.float32(-np.inf)), found["high"])
-    return found
+    return float32_scaling(low[actions.scores :], high[actions.scores :])
 
 
 def scaled_actions(actions: Actions, outputs: np.ndarray, constants: dict[str, np.ndarray]) -> np.ndarray:

@@ -72,10 +72,8 @@ def export(
         choose("quantize", quantize, dict.fromkeys(QUANTIZATIONS), "another quantization", is_own=lambda _: False)
         if kind != "c":
             raise UsageError(f"quantize={quantize!r} is for format='c', not for format={kind!r}; leave it out")
-    if name != export_dir.POLICY:
-        c_policy.check_name(name)
-        if kind != "c":
-            raise UsageError(f"name={name!r} is for format='c', not for format={kind!r}; leave it out")
+    if c_policy.check_name(name) != export_dir.POLICY and kind != "c":
+        raise UsageError(f"name={name!r} is for format='c', not for format={kind!r}; leave it out")
     export_dir.check_export_path(path)
     if kind == "savedmodel" and "[" in str(path.resolve()):
         raise UsageError(

@@ -149,6 +149,19 @@ def rounding_of_actions(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return 2 * _FLOAT32.eps * np.maximum(np.abs(low), np.abs(high)) / ((high - low) / 2)
 
 
+def float32_scaling(low: np.ndarray, high: np.ndarray) -> dict[str, np.ndarray]:
+    """Return how outputs become actions in env units, ``middle + half_range · output`` within ``low`` and ``high``.
+
+    The numbers are float32, for float64 bounds ``[A]``. Bounds are rounded inwards, so that no float32 action lies
+    outside them.
+    """
+    scaling = {"half_range": (high - low) / 2, "middle": (high + low) / 2, "low": low, "high": high}
+    found = {name: array.astype(np.float32) for name, array in scaling.items()}
+    found["low"] = np.where(found["low"] < low, np.nextafter(found["low"], np.float32(np.inf)), found["low"])
+    found["high"] = np.where(found["high"] > high, np.nextafter(found["high"], np.float32(-np.inf)), found["high"])
+    return found
+
+
 def check_float32(kind: str, space: gym.Space) -> None:
     """Refuse an action space whose actions float32 cannot compute.
 
@@ -180,9 +193,9 @@ def _translated(actions: Actions, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
     if not isinstance(actions, (BoxActions, ParameterisedActions)):
         start = int(actions.space.start)  # type: ignore[attr-defined] # of a Discrete
         return {ACTIONS: tf.argmax(outputs, axis=1) + start, VALUES: tf.identity(outputs)}
-    low, high = actions.bounds
-    scaled = outputs * ((high - low) / 2).astype(np.float32) + ((high + low) / 2).astype(np.float32)
-    bounded = tf.maximum(tf.minimum(scaled, high.astype(np.float32)), low.astype(np.float32))
+    scaling = float32_scaling(*actions.bounds)
+    scaled = outputs * scaling["half_range"] + scaling["middle"]
+    bounded = tf.maximum(tf.minimum(scaled, scaling["high"]), scaling["low"])
     if isinstance(actions.space, gym.spaces.Box) and len(actions.space.shape) != 1:
         bounded = tf.reshape(bounded, [-1, *actions.space.shape])
     return {ACTIONS: bounded}

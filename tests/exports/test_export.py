@@ -261,6 +261,19 @@ def test_a_box_of_float32_leaves_however_narrow_it_is(tmp_path):
     assert 1e-3 < difference <= 0.016
 
 
+@pytest.mark.parametrize("kind", FILES)
+def test_no_action_leaves_a_box_of_float64(kind, tmp_path):
+    """The float32 nearest to 0.1 is above it, that to -0.1 below."""
+    if kind == "onnx":
+        pytest.importorskip("tf2onnx")
+    spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-0.1, 0.1, (2,), np.float64)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), jit=False, output_init="fan_in"), seed=0)
+    states = (np.random.default_rng(0).normal(size=(200, 3)) * 1000).astype(np.float32)
+    found = exporting._WRITERS[kind][1](agent.export(tmp_path / "policy", kind))(states)["actions"].astype(np.float64)
+    assert -0.1 <= found.min() < -0.0999999
+    assert 0.0999999 < found.max() <= 0.1
+
+
 def test_tensorflow_reads_nothing_from_a_path_with_a_bracket(agents, tmp_path):
     with refuses(UsageError, "TensorFlow SavedModel ["):
         agents["box"].export(tmp_path / "a[1]" / "policy", "savedmodel")
