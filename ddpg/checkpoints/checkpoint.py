@@ -104,10 +104,16 @@ def find(path: str | Path, which: str = "latest") -> Path:
         which: in a run directory: ``"latest"``, one of :data:`NAMED`, or a number of timesteps.
 
     Raises:
-        UsageError: if ``path`` is neither, or the run has no such checkpoint.
+        UsageError: if ``path`` is neither, the run has no such checkpoint, or ``path`` is another checkpoint than the
+            one that ``which`` names.
     """
     path = Path(path)
     if _is_checkpoint(path):
+        if brief(which, quotes=False) not in ("latest", path.name):
+            raise UsageError(
+                f"checkpoint={brief(which)}: {path} is one checkpoint already; leave the option out, or give the run "
+                "directory instead"
+            )
         return path
     folder = path / "checkpoints"
     numbered = sorted((int(entry.name), entry) for entry in _checkpoints_in(folder) if entry.name.isdecimal())

@@ -80,12 +80,14 @@ def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
     """Write an ONNX file with the export's metadata among its own.
 
     Raises:
-        UsageError: if tf2onnx or onnxruntime is not installed.
+        UsageError: if tf2onnx or onnxruntime is not installed, or tf2onnx does not translate an op of the network.
     """
     packages = ("onnx", "tf2onnx", "onnxruntime")  # the last one is for run_onnx, which checks the written file
     onnx, tf2onnx, _ = (import_optional(name, "format='onnx'", "install the extra 'export'") for name in packages)
     signature = function.input_signature
     model, _ = tf2onnx.convert.from_function(function, signature, opset=_OPSET)
+    if lacking := sorted({node.op_type for node in model.graph.node if not onnx.defs.has(node.op_type, node.domain)}):
+        raise UsageError(f"ONNX cannot hold this network: tf2onnx does not translate {lacking[0]}; use savedmodel")
     model.producer_name = "ddpg-paths"
     onnx.helper.set_model_props(model, {ABOUT: json.dumps(about)})
     onnx.checker.check_model(model, full_check=True)

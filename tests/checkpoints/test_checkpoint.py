@@ -261,6 +261,11 @@ def test_find(tmp_path):
     assert checkpoint.find(tmp_path, "900").name == "900"
     with refuses(UsageError, "7 900 1000 best"):
         checkpoint.find(tmp_path, "7")
+    one = tmp_path / "checkpoints" / "900"
+    assert checkpoint.find(one) == checkpoint.find(one, "900") == one
+    for which in ("1000", "best", 1000):
+        with refuses(UsageError, f"{which} {one} run directory"):
+            checkpoint.find(one, which)
     (tmp_path / "checkpoints" / "best").rename(tmp_path / "checkpoints" / ".best.ddpg-old")
     assert checkpoint.read(checkpoint.find(tmp_path, "best"))
 

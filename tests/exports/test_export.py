@@ -274,6 +274,21 @@ def test_no_action_leaves_a_box_of_float64(kind, tmp_path):
     assert 0.0999999 < found.max() <= 0.1
 
 
+class Erf(tf.Module):
+    """One op that tf2onnx leaves as it is: ONNX has no Erfc."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="observations")])
+    def policy(self, observations):
+        return {"actions": tf.math.erfc(observations)}
+
+
+def test_an_op_that_onnx_lacks_is_named(tmp_path):
+    pytest.importorskip("tf2onnx")
+    with refuses(UsageError, "ONNX Erfc savedmodel"):
+        formats.write_onnx(tmp_path / "policy.onnx", Erf().policy, {})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_tensorflow_reads_nothing_from_a_path_with_a_bracket(agents, tmp_path):
     with refuses(UsageError, "TensorFlow SavedModel ["):
         agents["box"].export(tmp_path / "a[1]" / "policy", "savedmodel")
