@@ -25,6 +25,7 @@ def study(name):
         ("long_averaged", 2 * 3),
         ("long_preactivation", 2 * 3 + 2),
         ("preactivation", 5 * 3),
+        ("pink", 5 * 3),
         ("ladder", 2 * 2 * 9),
         ("beside", 5),
     ],
