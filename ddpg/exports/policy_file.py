@@ -182,7 +182,8 @@ def read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
         return _read(folder)
     except FileNotFoundError:
         raise UsageError(
-            f"{str(folder)!r} is no exported policy: it lacks {ABOUT} or {ARRAYS}; see `ddpg export`"
+            f"{str(folder)!r} is no exported policy: expected the directory that `ddpg export` wrote in format numpy, "
+            f"and it lacks {ABOUT} or {ARRAYS}"
         ) from None
     except UsageError as error:
         raise UsageError(str(error).replace(safe_json.ADVICE, "export the policy again")) from None
