@@ -205,9 +205,10 @@ PRESETS = {
     "Humanoid-v5": Preset(2_000_000, _AVERAGED, recipe="plus"),
 }
 
-# For environments without a preset: what measured best elsewhere (docs/learning.md).
+# For environments without a preset: what measured best elsewhere (docs/learning.md). With the recipe's Gaussian noise
+# of 0.1 a swing-up never found its reward (benchmarks/studies/tuning_exploration.toml).
 _ELSEWHERE: dict[type[AgentConfig], Preset] = {
-    DDPGConfig: Preset(100_000, _AVERAGED, recipe="plus"),
+    DDPGConfig: Preset(100_000, _AVERAGED | {"noise": "pink", "noise_scale": 0.5}, recipe="plus"),
     DQNConfig: Preset(100_000, _DISCRETE),
 }
 
@@ -228,7 +229,8 @@ def preset_config(env_id: str, kind: type[_Config], **changes: Any) -> _Config: 
 def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: Any) -> AgentConfig:
     """Return the preset's configuration with ``changes``.
 
-    Without a preset it is the recipe ``plus`` with an averaged actor, or Acrobot's preset where actions are discrete.
+    Without a preset it is the recipe ``plus`` with an averaged actor and pink noise, or Acrobot's preset where actions
+    are discrete.
 
     Raises:
         UsageError: if a field is unknown or a value is invalid.

@@ -180,10 +180,9 @@ def test_an_environment_without_a_preset_is_learned_by_plus():
     for name, point in (("Unknown-v0", "pendulum:PendulumEnv"), ("UnknownChoices-v0", "acrobot:AcrobotEnv")):
         gym.register(name, f"gymnasium.envs.classic_control.{point}", max_episode_steps=5)
     command, config = trained("Unknown-v0", "--gamma", 0.9)
-    assert (command.total_timesteps, config) == (
-        100_000,
-        DDPGConfig(**from_toml(DDPGConfig, read_recipe("plus"), "plus")).replace(gamma=0.9, actor_average=1_000),
-    )
+    beside = {"gamma": 0.9, "actor_average": 1_000, "noise": "pink", "noise_scale": 0.5}
+    assert command.total_timesteps == 100_000
+    assert config == DDPGConfig(**from_toml(DDPGConfig, read_recipe("plus"), "plus")).replace(**beside)
     assert trained("UnknownChoices-v0")[1] == preset_config("Acrobot-v1", DQNConfig) != DQNConfig()
     assert trained("Unknown-v0", "--recipe", "ddpg", "--optimizer", "sgd")[1] == DDPGConfig(optimizer="sgd")
     with refuses(UsageError, "'sgd' Unknown-v0 --recipe"):
