@@ -9,6 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ddpg import DDPGConfig
+from ddpg.config.options import from_toml
+from ddpg.config.presets import preset_config, read_recipe
+from ddpg.config.toml_file import read_toml
 from ddpg.studies.study import Cell, cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
 
@@ -118,6 +122,28 @@ def test_plus_is_one_that_was_tried_and_its_ladder_has_what_it_was(monkeypatch):
         if (group.name, group.configuration) == ("HalfCheetah-v5", "small_inputs")
     )
     assert options["plus"] == rung
+
+
+def test_environments_without_a_preset_have_the_noise_that_was_tried_and_its_page_what_it_returned():
+    """By the study's rule: more where reward is found late, and at least 0.95 of the return in the last two tasks."""
+    tried = read_toml(BENCHMARKS / "studies" / "tuning_exploration.toml")["configurations"]
+    options = {name: read_recipe(given.pop("recipe")) | given for name, given in tried.items()}
+    noise = {"noise": "pink", "noise_scale": 0.5}
+    assert options["plus_averaged_pink_half"] == options["plus_averaged"] | noise
+    added = options["plus_averaged_pink_half"] | {"learning_starts": read_recipe("plus")["learning_starts"]}
+    assert preset_config("Unknown-v0") == DDPGConfig(**from_toml(DDPGConfig, added, "the study"))
+    with (BENCHMARKS / "results" / "tuning_exploration.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["measure"] == "evaluation_mean_return"]
+    final = {(row["env"], row["config"]): float(row["value"]) for row in rows}  # the last of each run
+    page = (BENCHMARKS.parent / "docs" / "options" / "noise.md").read_text(encoding="utf-8")
+    pairs = [
+        (final[name, "plus_averaged"], final[name, "plus_averaged_pink_half"])
+        for name in ("LightPendulumSwingup-v0", "LightHalfCheetah-v0", "HeavyWalker2d-v0")
+    ]
+    assert pairs[0][0] < pairs[0][1]
+    assert np.mean([pink / usual for usual, pink in pairs[1:]]) >= 0.95
+    for usual, pink in pairs:
+        assert f"| {usual:,.0f} | {pink:,.0f} |" in page
 
 
 def test_what_was_kept_of_the_critics_is_of_their_study(monkeypatch):
