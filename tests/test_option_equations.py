@@ -237,6 +237,7 @@ def test_max_gradient_norm(c, session):
         scope="critic",
         _projections=[],
         max_gradient_norm=c,
+        _check_graph=lambda: None,
         optimizer=v1.train.GradientDescentOptimizer(1.0),
     )
     step = Network.apply_gradients(stub, list(zip(map(tf.constant, gradients), variables, strict=True)))

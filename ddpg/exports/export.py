@@ -43,6 +43,21 @@ _WRITERS = {
 }
 
 
+def check_options(kind: str, quantize: str | None = None, name: str = export_dir.POLICY) -> None:
+    """Refuse options of :func:`export` that no agent could make right, before one is loaded.
+
+    Raises:
+        UsageError: if the format is unknown, or ``quantize`` or ``name`` is none for it.
+    """
+    choose("format", kind, dict.fromkeys(FORMATS), "another format", is_own=lambda _: False)
+    if quantize is not None:
+        choose("quantize", quantize, dict.fromkeys(QUANTIZATIONS), "another quantization", is_own=lambda _: False)
+        if kind != "c":
+            raise UsageError(f"quantize={quantize!r} is for format='c', not for format={kind!r}; leave it out")
+    if c_policy.check_name(name) != export_dir.POLICY and kind != "c":
+        raise UsageError(f"name={name!r} is for format='c', not for format={kind!r}; leave it out")
+
+
 def export(
     path: str | Path, kind: str, acting: ActingPolicy, quantize: str | None = None, name: str = export_dir.POLICY
 ) -> float:
@@ -67,13 +82,7 @@ def export(
         OSError: if it cannot be written; ``path`` stays as it was.
     """
     path = Path(path)
-    choose("format", kind, dict.fromkeys(FORMATS), "another format", is_own=lambda _: False)
-    if quantize is not None:
-        choose("quantize", quantize, dict.fromkeys(QUANTIZATIONS), "another quantization", is_own=lambda _: False)
-        if kind != "c":
-            raise UsageError(f"quantize={quantize!r} is for format='c', not for format={kind!r}; leave it out")
-    if c_policy.check_name(name) != export_dir.POLICY and kind != "c":
-        raise UsageError(f"name={name!r} is for format='c', not for format={kind!r}; leave it out")
+    check_options(kind, quantize, name)
     export_dir.check_export_path(path)
     if kind == "savedmodel" and "[" in str(path.resolve()):
         raise UsageError(

@@ -9,7 +9,7 @@ from ddpg.agents.off_policy import OffPolicyAgent, load_agent
 from ddpg.checkpoints import checkpoint
 from ddpg.config.imports import imports_allowed, references_of
 from ddpg.errors import UsageError, did_you_mean
-from ddpg.exports.export import FORMATS, NAMES, export, unit_of_difference
+from ddpg.exports.export import FORMATS, NAMES, check_options, export, unit_of_difference
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import env_calls
 from ddpg.runs import run_directory
@@ -120,6 +120,7 @@ def export_run(
     found = checkpoint.find(run, which)
     if format not in FORMATS:
         raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}{did_you_mean(format, FORMATS)}")
+    check_options(format, quantize, name)
     if output is None:
         output = Path(run) / NAMES[format]
         if found == Path(run):

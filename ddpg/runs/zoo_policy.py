@@ -136,11 +136,12 @@ def export_entry(
         UsageError: if there is no such policy, or as :meth:`ddpg.DDPG.export`.
     """
     entry = zoo.read_entry(name)
-    from ddpg.exports.export import FORMATS, NAMES, export, unit_of_difference
+    from ddpg.exports.export import FORMATS, NAMES, check_options, export, unit_of_difference
     from ddpg.exports.policy_graph import acting_policy
 
     if format not in FORMATS:
         raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}{did_you_mean(format, FORMATS)}")
+    check_options(format, quantize, c_name)
     output = f"{entry.name}_{NAMES[format]}" if output is None else output
     with acting_policy(*policy_file.read(entry.folder)) as parts:
         difference = export(output, format, parts, quantize, c_name)

@@ -110,7 +110,7 @@ def test_a_td_path_of_the_wrong_sign_is_warned_of_too():
         compared({"stop_gradient": stop_gradient, "uphill": uphill}, {})
 
 
-@pytest.mark.parametrize("seed", [0, 5])
+@pytest.mark.parametrize("seed", [0, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("not_timed_compiled")
 def test_terms_without_q_and_a_target_that_moves_are_no_wrong_sign(seed):
     """Though their gradients point away from the central differences, which are of Q alone and of the whole error."""
@@ -142,6 +142,7 @@ def weighed(actor, critic, states, batch):
     return [(scale * gradient, variable) for gradient, variable in chain_rule(actor, critic, states)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("not_timed_compiled")
 def test_whatever_a_path_calls_is_compared_and_traced_as_a_whole():
     """Each one's arrow at the weights has the norm of its gradient; weighed by what comes after the backward pass."""

@@ -229,10 +229,10 @@ def texts_of(axes):
 @pytest.mark.parametrize(
     "options",
     [
-        {"n_critics": 8},
+        pytest.param({"n_critics": 8}, marks=pytest.mark.slow),
         {**RENORM, "n_critics": 3},
         {"n_critics": 2, "td_target": "residual_gradient"},
-        {"n_critics": 4, "td_target": "residual_gradient"},
+        pytest.param({"n_critics": 4, "td_target": "residual_gradient"}, marks=pytest.mark.slow),
     ],
     ids=["eight", "joint", "residual", "four residual"],
 )

@@ -147,7 +147,7 @@ def shapes_of_tensorflow_1():
     [
         {"norm": "batch", "compiler": "native"},
         {"critic": "distributional", "bc_alpha": 2.5},
-        *[pytest.param(read_recipe(name) | {"action_layer": 0}, id=name) for name in RECIPES],
+        *[pytest.param(read_recipe(name) | {"action_layer": 0}, id=name, marks=pytest.mark.slow) for name in RECIPES],
     ],
     ids=str,
 )

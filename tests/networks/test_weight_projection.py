@@ -42,7 +42,12 @@ JOINT = {"target": "none", "norm": "renorm", "n_critics": 2, "policy_delay": 2}
 
 
 @pytest.mark.parametrize(
-    ("options", "driver"), [*(({"norm": "layer"}, driver) for driver in DRIVERS), (JOINT, "native")], ids=str
+    ("options", "driver"),
+    [
+        *(pytest.param({"norm": "layer"}, driver, marks=[pytest.mark.slow] * (driver == "xla")) for driver in DRIVERS),
+        (JOINT, "native"),
+    ],
+    ids=str,
 )
 def test_every_network_has_it_after_its_own_steps(options, driver):
     agent = agent_with(weight_projection=True, **options | DRIVERS[driver])

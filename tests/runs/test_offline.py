@@ -138,7 +138,7 @@ def killed_at(monkeypatch, updates):
 
 @pytest.mark.parametrize(
     ("run", "at"),
-    [("offline", 60), pytest.param("fine_tuned", 36, marks=pytest.mark.slow), ("fine_tuned", 58), ("mixed", 58)],
+    [("offline", 60), *(pytest.param("fine_tuned", at, marks=pytest.mark.slow) for at in (36, 58)), ("mixed", 58)],
 )
 def test_a_killed_run_ends_as_one_that_was_not(run, at, data, tmp_path, monkeypatch, request):
     """Without its data set, too: the checkpoint has what was read."""
