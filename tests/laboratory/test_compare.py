@@ -125,9 +125,8 @@ def test_every_gradient_is_that_of_finite_differences(report):
         assert row["gradient_norm"] > 1e-3
 
 
-@pytest.mark.parametrize(
-    "norm", [pytest.param(norm, marks=[pytest.mark.slow] * (norm != "layer")) for norm in SAMPLE_NORMS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", SAMPLE_NORMS)
 def test_every_path_through_a_norm_is_that_of_finite_differences(norm, monkeypatch):
     """Also bounded by inverting and zeroing, whose gradient goes back through the actor's norms; through two of one."""
     monkeypatch.setattr(compare, "_compiled", lambda _: None)
