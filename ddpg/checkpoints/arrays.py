@@ -93,7 +93,7 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
     longest = 1024 + sum(len(json.dumps(name)) + 256 for name in table)
     with safe_json.open_regular_file(path) as (file, size):
         if not expected <= size <= expected + longest:
-            raise refusal(f"{path}: its size in bytes", size, f"{expected} and a header, by the JSON beside it")
+            raise refusal(f"{path}: its size in bytes", size, f"{expected} and a header, as the JSON beside it says")
         if size > (memory := memory_limit.memory_limit()):
             raise refusal(f"{path}: its size in bytes", size, f"no more than the memory of this machine, {memory}")
         found = hashlib.sha256()
