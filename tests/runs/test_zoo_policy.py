@@ -139,11 +139,12 @@ def test_evaluate_record_and_watch_import_no_tensorflow(tmp_path):
 
 def test_export_is_as_of_a_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["export", "zoo:CartPole-v1", "--format", "c", "--quantize", "int8", "-o", "here", "--json"]) == 0
+    words = ["--format", "c", "--name", "balance", "--quantize", "int8", "-o", "here", "--json"]
+    assert main(["export", "zoo:CartPole-v1", *words]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["path"] == "here"
     assert summary["timesteps"] == 100_000
-    assert "int8" in Path("here/policy.h").read_text()
+    assert "int8" in Path("here/balance.h").read_text()
     assert main(["export", "zoo:CartPole-v1"]) == 0
     assert "zoo:CartPole-v1 as numpy" in capsys.readouterr().out
     assert ddpg.load_policy("CartPole-v1_policy").predict(np.zeros(4, np.float32))[0] in (0, 1)
