@@ -22,7 +22,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-from unittest import mock
 
 import gymnasium as gym
 import tensorflow as tf
@@ -92,10 +91,12 @@ class FlowRecorder:
 
     Attributes:
         nodes: ``{name: tensor}``, up to the start of the first backward pass.
+        td_pairs: what the first critic's TD path returned last, ``[(gradient, variable)]``.
     """
 
     def __init__(self):
         self._joint: dict[str, Any] = {}
+        self.td_pairs: GradientsAndVariables = []
         self.clear()
 
     def clear(self) -> None:
@@ -198,6 +199,8 @@ class FlowRecorder:
 
     def _hook(self, method: str, call: Callable[..., Any], *inputs: tf.Tensor, suffix: str) -> Any:
         """Run a network's method and name its result; see :func:`ddpg.networks.base.hooked`."""
+        if method == "td_gradients":
+            return call(*inputs) if suffix else self._td_gradients(call, *inputs)
         if method == "bound_action_gradient":
             # The identity gives it a separate tensor even if the bounding changes nothing.
             return self.name("bounding", tf.identity(call(*inputs)))
@@ -216,6 +219,12 @@ class FlowRecorder:
         result = self._once(call, *inputs) if name.startswith("next_") else call(*inputs)
         self._keep(f"{name}{suffix}", result.output if isinstance(result, Prediction) else result)
         return result
+
+    def _td_gradients(self, call: Callable[..., Any], *inputs: tf.Tensor) -> GradientsAndVariables:
+        assert isinstance(call, partial), "a network's hooked method is passed as a partial"
+        with self.recording(call.args[0].trainable_variables):
+            self.td_pairs = call(*inputs)
+        return self.td_pairs
 
     def _once(self, call: Callable[..., Any], *inputs: tf.Tensor) -> Any:
         """Call once for the same inputs: two joint passes each compute μ(s′), which XLA merges."""
@@ -442,17 +451,8 @@ def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch:
     if update.critic.td_path.feeds_target:
         fed["fed_y"] = "y"
         feeds[recorder.name("fed_y", v1.placeholder(tf.float32, y.shape))] = agent.session.run(y, feeds)
-    critic, td_gradients = update.critic, update.critic.td_gradients
-    pairs: GradientsAndVariables = []
-
-    def recorded(output: tf.Tensor, targets: tf.Tensor) -> GradientsAndVariables:
-        with recorder.recording(critic.trainable_variables):
-            pairs[:] = td_gradients(output, targets)
-        return list(pairs)
-
-    with mock.patch.object(critic, "td_gradients", recorded):
-        update.critic_step(batch, recorder.nodes.get("fed_y", y))
-    starts = recorder.starts_of(pairs, "the path of td_target")
+    update.critic_step(batch, recorder.nodes.get("fed_y", y))
+    starts = recorder.starts_of(recorder.td_pairs, "the path of td_target")
     return edge_norms(agent.session, trace_flow(recorder.nodes, _weights(update), starts, fed))(feeds)
 
 

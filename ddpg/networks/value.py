@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ddpg.gradients import td
 from ddpg.interaction.validation import validate_float, validate_positive
-from ddpg.networks.base import Network, v1
+from ddpg.networks.base import Network, hooked, v1
 
 
 class Prediction(NamedTuple):
@@ -91,6 +91,7 @@ class ValueNetwork(Network):
         """
         return self.td_gradients(self.prediction(states, actions).output, targets)
 
+    @hooked
     def td_gradients(self, output: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
         """Same as :meth:`compute_gradients`, from a :class:`Prediction`'s output: q = Q(s, a) ``[B, 1]``, or logits."""
         pairs = self.td_path(output, targets, self.trainable_variables)
