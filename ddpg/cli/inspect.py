@@ -185,10 +185,12 @@ class Export(JSONOption, SavedPolicyCommand):
         if self.json:
             print(json.dumps(summary))
             return
+        from ddpg.exports.export import SAMPLES
+
         what = f"checkpoint {summary['checkpoint']}" if "checkpoint" in summary else self.run
         print(
-            f"{summary['path']}: the policy of {what} as {summary['format']}, "
-            f"equal to the agent within {summary['difference']:.1g} of {summary['difference_unit']}"
+            f"{summary['path']}: the policy of {what} as {summary['format']}; on {SAMPLES} observations it differs "
+            f"from the agent by at most {summary['difference']:.1g} of {summary['difference_unit']}"
         )
 
     def _exported(self) -> dict[str, Any]:

@@ -92,14 +92,18 @@ def check_action_space(space: gym.Space) -> None:
         )
 
 
-def header_text(program: CProgram, observation_space: gym.Space, actions: Actions, about: str) -> str:
+def header_text(program: CProgram, observation_space: gym.Space, actions: Actions, mask: int, about: str) -> str:
     """Return ``policy.h``: the sizes, and the declarations of ``policy_act`` and ``policy_outputs``."""
+    masked = (
+        f"\n *   its last {mask} numbers are the action mask: 1 allows an action, 0 forbids it"
+        f"\n *   (the value of a forbidden action is {FORBIDDEN:g}; if all are forbidden, the first is returned)"
+    )
     layout = _layout(actions)
     sizes = [("OBSERVATION_SIZE", program.observation_size), ("OUTPUT_SIZE", program.result.width), *layout.sizes]
     return string.Template(_HEADER).substitute(
         mark=MARK,
         about=about,
-        observation_space=_comment(observation_space),
+        observation_space=_comment(observation_space) + (masked if mask else ""),
         action_space=_comment(actions.space),
         sizes="\n".join(f"#define POLICY_{name} {size}" for name, size in sizes),
         outputs=layout.outputs,
@@ -508,6 +512,7 @@ def write(
     tolerance: float,
     quantize: str | None = None,
     name: str = POLICY,
+    mask: int = 0,
 ) -> formats.Runner:
     """Write a policy to a new directory.
 
@@ -522,6 +527,7 @@ def write(
         tolerance: how much rounding may change them.
         quantize: as for :func:`ddpg.exports.c_network.lower_to_c`.
         name: of the files and functions, and in capitals of the macros, which :func:`check_name` accepts.
+        mask: how many of an observation's last numbers are its action mask.
 
     Returns:
         The policy of the written text as a function of NumPy arrays, with the constants read back from the text.
@@ -536,7 +542,7 @@ def write(
     test = SelfTest(checks, expected if quantize is None else lowered.outputs(checks), tolerance)
     about = _about(lowered, quantize)
     texts = {
-        f"{name}.h": renamed(header_text(lowered, observation_space, actions, about), name),
+        f"{name}.h": renamed(header_text(lowered, observation_space, actions, mask, about), name),
         f"{name}.c": renamed(source_text(lowered, actions, test, about), name),
     }
     folder.mkdir()

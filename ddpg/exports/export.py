@@ -17,6 +17,7 @@ from ddpg.exports.c_network import QUANTIZATIONS
 from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy, inputs_and_outputs
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions
+from ddpg.policies.graph_to_numpy import UnsupportedOp
 from ddpg.policies.numpy_program import NumpyProgram
 
 v1 = tf.compat.v1
@@ -92,25 +93,23 @@ def export(
     if kind != "numpy":
         policy_graph.check_float32(kind, action_space)
     mask: int = getattr(acting.network, "mask_size", 0)
-    program = policy_graph.numpy_program(acting)
+    program, unsupported = _numpy_program(acting)
     moments = _moments(acting, program)
     observations = sample_observations(observation_space, mask, moments)
     with export_dir.write_aside(path) as temporary:
         if kind in ("numpy", "c"):
             if program is None:
                 raise UsageError(
-                    f"format={kind!r} cannot hold this network: it has an op that NumPy does not mirror, such as a "
-                    "convolution; use savedmodel, tflite or onnx"
+                    f"format={kind!r} cannot hold this network: its op {unsupported} has no counterpart in NumPy; use "
+                    "savedmodel, tflite or onnx"
                 )
             checks = policy_file.check_observations(observation_space, mask, moments)
             expected = _outputs(acting, checks)
             rounding = Rounding(acting, checks).bound(policy_file.compared(action_space, expected))
             tolerance = TOLERANCE + float(rounding.max())
             if kind == "c":
-                in_c = c_policy.write(
-                    temporary, program, observation_space, acting.actions, checks, expected, tolerance, quantize, name
-                )
-                found = in_c(observations)
+                there = (temporary, program, observation_space, acting.actions)
+                found = c_policy.write(*there, checks, expected, tolerance, quantize, name, mask)(observations)
             else:
                 spaces, normalised = (observation_space, action_space), moments is not None
                 policy_file.write(temporary, program, *spaces, expected, tolerance, mask, normalised)
@@ -136,6 +135,14 @@ def unit_of_difference(action_space: gym.Space) -> str:
     """Return the unit of the difference that :func:`export` returns, in words."""
     discrete = isinstance(action_space, gym.spaces.Discrete)
     return "the largest of the values" if discrete else "the actions' half-range"
+
+
+def _numpy_program(acting: ActingPolicy) -> tuple[NumpyProgram | None, str]:
+    """Return the network as a NumPy program, or ``None`` and the op that has no counterpart in NumPy."""
+    try:
+        return policy_graph.numpy_program(acting), ""
+    except UnsupportedOp as unsupported:
+        return None, str(unsupported)
 
 
 def _moments(acting: ActingPolicy, program: NumpyProgram | None) -> tuple[np.ndarray, np.ndarray] | None:

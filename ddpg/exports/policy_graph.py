@@ -82,14 +82,15 @@ def inputs_and_outputs(acting: ActingPolicy) -> tuple[tf.Tensor, tf.Tensor]:
         return states, acting.outputs(states)
 
 
-def numpy_program(acting: ActingPolicy) -> NumpyProgram | None:
-    """Return the network as a NumPy program with its weights; ``None`` if one of its ops has no NumPy counterpart."""
+def numpy_program(acting: ActingPolicy) -> NumpyProgram:
+    """Return the network as a NumPy program with its weights.
+
+    Raises:
+        UnsupportedOp: if one of its ops has no NumPy counterpart.
+    """
     states, outputs = inputs_and_outputs(acting)
     with acting.network.graph.as_default():
-        mirrored = lower_to_numpy(outputs, states)
-    if mirrored is None:
-        return None
-    program, handles = mirrored
+        program, handles = lower_to_numpy(outputs, states)
     owners = {variable.handle.name: variable for variable in acting.network.variables}
     program.load(acting.session.run([owners[handle.name] for handle in handles]))
     return program

@@ -106,8 +106,7 @@ def build_td(fixture: Fixture, name: str, path: Callable, expected: ReferenceGra
         if fed_y is not None:
             y = recorder.name("fed_y", fed_y)
         q = critic.prediction(batch.observations, batch.actions).output
-        with recorder.recording(critic.trainable_variables):
-            return critic.td_gradients(q, y)
+        return critic.td_gradients(q, y)
 
     feeds = dict(zip(fixture.batch, fixture.values, strict=True))
     return _built(fixture, PathTrial(name, critic, compute, list(fixture.batch), feeds, "squashing", fed_y), expected)

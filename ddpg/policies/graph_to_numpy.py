@@ -27,7 +27,11 @@ _ELEMENTWISE = {"AddV2", "Sub", "Mul", "RealDiv", "Neg", "Square", "Sqrt", "Rsqr
 _NEUTRAL = {"Mul": 1, "AddV2": 0}
 
 
-def lower_to_numpy(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram, list] | None:
+class UnsupportedOp(Exception):
+    """An op has no counterpart in NumPy; the text is its type, such as ``Conv2D``."""
+
+
+def lower_to_numpy(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram, list]:
     """Translate the graph between ``sources`` and ``output``.
 
     Args:
@@ -35,14 +39,13 @@ def lower_to_numpy(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram
         sources: the placeholders from which it is computed, in the order of the program's inputs.
 
     Returns:
-        The program and the handle tensors of the variables whose values it loads, or ``None`` if some op has no
-        translation.
+        The program and the handle tensors of the variables whose values it loads.
+
+    Raises:
+        UnsupportedOp: if some op has no translation.
     """
     translation = _NumpyLowering(sources)
-    try:
-        result = translation.visit(output)
-    except _Unsupported:
-        return None
+    result = translation.visit(output)
     program = NumpyProgram(
         translation.steps,
         translation.size,
@@ -91,7 +94,7 @@ class _NumpyLowering:
             return self.visit(operation.inputs[0])
         required = _REQUIRED.get(operation.type, {})
         if operation.type not in OPERATIONS or any(operation.get_attr(name) != v for name, v in required.items()):
-            raise _Unsupported
+            raise UnsupportedOp(operation.type)
         inputs = tuple(self.visit(source) for source in operation.inputs)
         neutral = _NEUTRAL.get(operation.type)
         for kept, other in (inputs, inputs[::-1]) if neutral is not None else ():
@@ -104,7 +107,7 @@ class _NumpyLowering:
         # elementwise ops of vectors alone give the same numbers.
         vectors = operation in _ELEMENTWISE and all((self._shapes[place].rank or 0) <= 1 for place in inputs)
         if tensor.shape.rank != 2 and not (tensor.shape.rank == 1 and vectors):
-            raise _Unsupported
+            raise UnsupportedOp(tensor.op.type)
         self.steps.append(ProgramStep(operation, inputs, self._new(tensor)))
         return self.size - 1
 
@@ -131,7 +134,3 @@ def _is_vector_as_row(tensor: tf.Tensor) -> bool:
     """Return whether the op reshapes ``[n]`` to ``[1, n]``, which is how the program stores vectors anyway."""
     source = tensor.op.inputs[0].shape
     return source.rank == 1 and source[0] is not None and tensor.shape.as_list() == [1, source[0]]
-
-
-class _Unsupported(Exception):
-    """An op without a NumPy counterpart."""

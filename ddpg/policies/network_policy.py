@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.interaction.actions import BoxActions
-from ddpg.policies.graph_to_numpy import lower_to_numpy
+from ddpg.policies.graph_to_numpy import UnsupportedOp, lower_to_numpy
 from ddpg.policies.native_policy import NativePolicy
 from ddpg.policies.numpy_program import NumpyProgram
 from ddpg.replay.normalizers import ObservationNormalizer
@@ -140,9 +140,9 @@ def _make_policy(network: ActingNetwork, session: tf.compat.v1.Session) -> Numpy
     with network.graph.as_default(), v1.name_scope("acting/"):
         states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
         actions = network(states)
-    lowered = lower_to_numpy(actions, states)
-    if lowered is None:
+    try:
+        program, handles = lower_to_numpy(actions, states)
+    except UnsupportedOp:
         return SessionPolicy(session, states, actions)
-    program, handles = lowered
     owners = {variable.handle.name: variable for variable in network.variables}
     return NumpyPolicy(program, [owners[handle.name] for handle in handles])

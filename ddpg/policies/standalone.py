@@ -87,10 +87,14 @@ class Policy:
         """Return the action for one observation, or the actions for a batch of them.
 
         Raises:
-            ValueError: if the observation has another shape, holds NaN or infinity, or is so large that the layers
-                overflow.
+            ValueError: if the observation is not made of real numbers, has another shape, holds NaN or infinity, or is
+                so large that the layers overflow.
         """
-        array = np.asarray(observation, np.float32)
+        given = np.asarray(observation)
+        if given.dtype.kind not in "buif" or np.ma.is_masked(observation):
+            kind = "masked numbers" if np.ma.is_masked(observation) else given.dtype
+            raise ValueError(f"the observation holds {kind}, expected real numbers")
+        array = given.astype(np.float32)
         size = int(np.prod(self._shape))
         single = array.shape in (self._shape, (size,))
         if not single and array.shape[1:] not in (self._shape, (size,)):

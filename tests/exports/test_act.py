@@ -173,6 +173,13 @@ def test_damaged_arrays_and_bad_observations_are_refused(exported, tmp_path):
         policy(np.zeros(4))
     with refuses(ValueError, "NaN"):
         policy([0, np.nan, 0])
+    for given, kind in (
+        ([0, 1j, 0], "complex128"),
+        (["0", "0", "0"], "<U1"),
+        (np.ma.array([0, 1, 2], mask=[0, 1, 0]), "masked"),
+    ):
+        with refuses(ValueError, f"{kind} real"):
+            policy(given)
     data = bytearray((folder / "policy.safetensors").read_bytes())
     data[-1] ^= 1
     (folder / "policy.safetensors").write_bytes(data)

@@ -529,7 +529,7 @@ def test_quantizations_that_there_are_not(arguments, message, tmp_path):
 def test_what_c_cannot_hold_is_refused_by_name(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
-    with refuses(UsageError, "format='c' convolution savedmodel"):
+    with refuses(UsageError, "format='c' Conv2D savedmodel"):
         agent.export(tmp_path / "policy", "c")
     far = gym.spaces.Discrete(3, start=2**31)
     agent = DQN((UNBOUNDED, far), DQNConfig(hidden=(4,), jit=False), 0)

@@ -274,6 +274,20 @@ def test_a_masked_policy_chooses_the_agents_actions(kind, masked_agent, tmp_path
     assert len(set(expected.tolist())) > 1
 
 
+def test_c_says_where_the_mask_is(masked_agent, tmp_path):
+    header = (masked_agent.export(tmp_path / "c", "c") / "policy.h").read_text()
+    assert "last 4 numbers are the action mask" in header
+    assert f"{FORBIDDEN:g}" in header
+
+
+def test_a_mask_that_allows_nothing_gives_the_first_action(masked_agent, tmp_path):
+    """As after the last step of an episode, whose action no environment reads."""
+    states = np.zeros((1, 7), np.float32)
+    assert (
+        masked_agent.predict(states)[0] == ddpg.load_policy(masked_agent.export(tmp_path / "p")).predict(states)[0] == 0
+    )
+
+
 def test_masks_of_the_comparison_are_zeros_and_ones_of_which_one_is_1(masked_agent):
     space = masked_agent.observation_space
     for size in (1, 2, 3, 4):
