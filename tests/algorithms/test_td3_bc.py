@@ -99,10 +99,14 @@ WAYS = [
 ]
 
 
-# How much is cloned is weighed before the gradient's way begins: every weight on its first and its compiled way.
+# How much is cloned is weighed before the gradient's way begins: every weight on its first and, slow, its compiled way.
 @pytest.mark.parametrize(
     ("actors", "path", "bounding", "td_target", "jit"),
-    [(actors, *way) for actors in ACTORS for way in (WAYS if actors is ACTORS[0] else (WAYS[0], WAYS[-1]))],
+    [
+        pytest.param(actors, *way, marks=[pytest.mark.slow] * (actors is not ACTORS[0] and way is not WAYS[0]))
+        for actors in ACTORS
+        for way in (WAYS if actors is ACTORS[0] else (WAYS[0], WAYS[-1]))
+    ],
     ids=lambda value: [*value][len(value) // 2] if isinstance(value, dict) else str(value),
 )
 def test_an_agents_update_is_numpys(actors, path, bounding, td_target, jit):

@@ -107,9 +107,11 @@ def three_updates(agent):
 
 # What projects is of two forms, with offsets and without: our own compiler has one of each, and what normalises inputs.
 NATIVE = ("batch", "rms")
+# The others are built like one of these.
+ALIKE = ("layer", "renorm_soft", "renorm_preactivation")
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ALIKE)) for kind in ALL])
 def test_norms_of_all_kinds_in_every_network_after_its_own_steps(kind):
     driver = DRIVERS["native" if kind in NATIVE else "uncompiled"]
     options = {"n_critics": 2 if kind == "batch" else 1, "policy_delay": 2, **FAST, **ALL[kind], **driver}
