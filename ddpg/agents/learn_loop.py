@@ -261,9 +261,11 @@ class LearnLoop:
     def _should_learn(self, agent: LearningAgent) -> bool:
         """Whether updates are due for the next step."""
         starts = agent.config.learning_starts
+        return agent.num_timesteps >= starts and self._is_filled(agent)
+
+    def _is_filled(self, agent: LearningAgent) -> bool:
         # A checkpoint without its replay buffer: fill the buffer first, with the loaded policy.
-        refilled = len(agent.replay) >= min(starts, agent.replay.capacity)
-        return agent.num_timesteps >= starts and refilled
+        return len(agent.replay) >= min(agent.config.learning_starts, agent.replay.capacity)
 
     def _owe_updates(self, agent: LearningAgent, steps: int) -> None:
         """Add the updates due for ``steps``.
@@ -305,6 +307,9 @@ class OfflineLoop(LearnLoop):
     evaluations, checkpoints and the goal are all in timesteps, before the switch and after it. A call of updates ends
     at a multiple of ``updates_per_call``, so a resumed run makes the same calls as an uninterrupted one.
 
+    The data set in memory takes the place of the ``learning_starts`` random steps: from the switch on, the policy acts
+    and updates are made, whichever timestep it is.
+
     Args:
         loop: the agent's loop so far; this one takes over the updates that it still owes.
         offline_timesteps: how many of the agent's timesteps are offline; ``None``: all.
@@ -314,6 +319,14 @@ class OfflineLoop(LearnLoop):
         super().__init__()
         self.owed_updates = loop.owed_updates
         self._online_from = math.inf if offline_timesteps is None else offline_timesteps
+
+    def run(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
+        """Learn until ``agent.num_timesteps`` is ``goal``, or until :meth:`stop`."""
+        agent.behaviour.random_steps = 0
+        super().run(agent, goal, callbacks)
+
+    def _should_learn(self, agent: LearningAgent) -> bool:
+        return self._is_filled(agent) or agent.replay.num_recorded > 0
 
     def _step(self, agent: Any, goal: int, callbacks: Callback) -> None:
         now, per_call = agent.num_timesteps, agent.config.updates_per_call

@@ -52,7 +52,9 @@ CONFIG = DDPGConfig(
     n_steps=2,
 )
 # Half of each minibatch is of the data, of which the ring overwrites a part, and the weight of cloning falls.
-MIXED = CONFIG.replace(prioritised=None, dataset_share=0.5, bc_final=0.25, bc_steps=30, buffer_size=60)
+MIXED = CONFIG.replace(
+    prioritised=None, dataset_share=0.5, bc_final=0.25, bc_steps=30, buffer_size=60, learning_starts=90
+)
 CONFIGS = {"offline": CONFIG, "fine_tuned": CONFIG, "mixed": MIXED}
 RUN = {"seed": 5, "total_timesteps": 100, "evaluation_interval": 25, "evaluation_episodes": 2, "progress_bar": False}
 
@@ -180,6 +182,18 @@ def test_the_rest_of_a_run_is_in_the_environment(fine_tuned):
     assert ends == [47, 54, 61, 68, 75, 82, 89, 96]
     evaluations = [int(row["timesteps"]) for row in run_directory.read_table(fine_tuned / "evaluations.csv")]
     assert evaluations == [30, 54, 75, 100]
+
+
+def test_the_data_take_the_place_of_random_steps(fine_tuned, data, tmp_path):
+    """The steps after the switch, all before ``learning_starts``, are those of a run that never has random steps."""
+    late = CONFIG.replace(learning_starts=1_000)
+    run = train("Offline-v0", late, dataset=data, offline_timesteps=40, root=tmp_path, **RUN)
+    (manifest, groups), (usual, expected) = state_of(run), state_of(fine_tuned)
+    assert manifest["num_updates"] == usual["num_updates"] == 40 + 30
+    for group in ("variables", "replay"):
+        assert groups[group].keys() == expected[group].keys()
+        for name, array in expected[group].items():
+            np.testing.assert_array_equal(groups[group][name], array, err_msg=name)
 
 
 def test_the_data_of_a_run_are_told_from_its_steps(mixed):
