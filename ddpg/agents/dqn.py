@@ -11,7 +11,7 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.config.algorithm_options import DQNConfig
 from ddpg.interaction import spaces
-from ddpg.interaction.action_mask import check_masked, has_masked_observations
+from ddpg.interaction.action_mask import check_mask_kept, check_masked, has_masked_observations
 from ddpg.interaction.actions import Actions, DiscreteActions
 from ddpg.interaction.transitions import Transitions
 from ddpg.policies.exploration import DiscreteExploration
@@ -38,7 +38,7 @@ class DQN(OffPolicyAgent):
         num_updates: gradient updates made.
 
     Raises:
-        UsageError: if a space or an option cannot work, or a keyword is unknown.
+        UsageError: if a space or an option cannot work, a wrapper hides an action mask, or a keyword is unknown.
     """
 
     config_class = DQNConfig
@@ -53,8 +53,11 @@ class DQN(OffPolicyAgent):
         q_network: Callable | None = None,
         **unknown: Any,
     ):
-        if (config is None or isinstance(config, DQNConfig)) and has_masked_observations(env):
-            config = (DQNConfig() if config is None else config).replace(action_mask=True)
+        if config is None or isinstance(config, DQNConfig):
+            if has_masked_observations(env):
+                config = (DQNConfig() if config is None else config).replace(action_mask=True)
+            else:
+                check_mask_kept(env, given=config is not None and config.action_mask)
         super().__init__(env, config, seed, {"q_network": q_network}, unknown)
         assert isinstance(self.symbolic_update, DQNUpdate)
         self.q = self.symbolic_update.network

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.errors import UsageError, brief
+from ddpg.interaction.env_runner import spaces_of, wrappers_of
 from ddpg.interaction.spaces import check_discrete_space
 from ddpg.interaction.transitions import Transitions
 
@@ -94,6 +95,37 @@ def has_masked_observations(env: Any) -> bool:
         return bool(env) and isinstance(env[0], MaskedBox)
     spaces = (getattr(env, name, None) for name in ("single_observation_space", "observation_space"))
     return any(isinstance(space, MaskedBox) for space in spaces)
+
+
+def check_mask_kept(env: Any, given: bool) -> None:
+    """Refuse an environment with an action mask that its observations no longer hold in the place where DQN reads it.
+
+    A wrapper that leaves a Dict without the mask has removed it on purpose.
+
+    Args:
+        env: an environment, a vector or a pair of spaces, not with the observations of :class:`ActionMask`.
+        given: whether ``action_mask=True`` says that the observations end in the mask nevertheless.
+
+    Raises:
+        UsageError: if its observations are a Dict with a mask; or, unless ``given``, if a wrapper outside
+            :class:`ActionMask`, or around such a Dict, changed them.
+    """
+    space, _ = spaces_of(env)
+    if has_mask(space):
+        raise UsageError(
+            f"observation space {brief(space)} holds {KEY!r}, which DQN reads at the end of a flat observation; wrap "
+            "the environment in ddpg.ActionMask, at the command line with --wrap ActionMask"
+        )
+    for wrapper in () if given else wrappers_of(env):
+        if isinstance(space, (MaskedBox, gym.spaces.Dict)):
+            return
+        space, _ = spaces_of(wrapper.env)
+        if isinstance(space, MaskedBox) or has_mask(space):
+            raise UsageError(
+                f"{type(wrapper).__name__} changes observations that hold an action mask, so DQN would not find it and "
+                "would take forbidden actions; make ddpg.ActionMask, which flattens the other parts of a Dict, the "
+                "outermost wrapper of observations, or give action_mask=True if they still end in the mask"
+            )
 
 
 def check_masked_space(space: gym.Space, actions: gym.spaces.Discrete) -> None:

@@ -8,7 +8,7 @@ environment, step, episode and seed.
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -56,6 +56,15 @@ def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
         f"env={brief(env)} is neither a gymnasium Env, nor a VectorEnv, nor a pair (observation_space, action_space); "
         "make one with gymnasium.make(...)"
     )
+
+
+def wrappers_of(env: Any) -> Iterator[Any]:
+    """Yield the wrappers of an environment, or of a vector and its first environment, the outermost first."""
+    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
+        yield env
+        env = env.env
+    if isinstance(env, gym.vector.VectorEnv) and getattr(env, "envs", None):
+        yield from wrappers_of(vars(env)["envs"][0])
 
 
 def make_env_runner(

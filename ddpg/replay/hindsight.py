@@ -6,7 +6,7 @@ The agent sees the observation flattened by ``gymnasium.wrappers.FlattenObservat
 order.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +16,7 @@ from gymnasium import spaces as gym_spaces
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.interaction.env_calls import call
 from ddpg.interaction.env_errors import format_error
+from ddpg.interaction.env_runner import wrappers_of
 from ddpg.interaction.validation import check_finite, validate_numeric
 from ddpg.replay.buffer import ReplayBuffer
 from ddpg.replay.minibatch import Batch
@@ -112,7 +113,9 @@ def make_hindsight(
             f"and which has compute_reward; {inner} has {space}, or it lives in another process"
         )
     flat = env.single_observation_space if isinstance(env, gym.vector.VectorEnv) else env.observation_space
-    changed = next((wrapper for wrapper in _wrappers(env) if isinstance(wrapper, _CHANGE) and _changes(wrapper)), None)
+    changed = next(
+        (wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, _CHANGE) and _changes(wrapper)), None
+    )
     if changed is not None or gym_spaces.flatdim(space) != gym_spaces.flatdim(flat):
         raise UsageError(
             f"hindsight={goals} recomputes rewards from the environment's own observations, and "
@@ -135,15 +138,6 @@ def _changes(wrapper: Any) -> bool:
     return not isinstance(
         wrapper, tuple(getattr(module, name) for module in (gym.wrappers, gym.wrappers.vector) for name in _LEAVE)
     )
-
-
-def _wrappers(env: Any) -> Iterator[Any]:
-    """Yield the wrappers of an environment, or of a vector and its first environment."""
-    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-        yield env
-        env = env.env
-    if isinstance(env, gym.vector.VectorEnv) and getattr(env, "envs", None):
-        yield from _wrappers(vars(env)["envs"][0])
 
 
 def _refuse(batch: Batch, rows: np.ndarray, rng: np.random.Generator) -> Batch:

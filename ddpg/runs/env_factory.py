@@ -30,7 +30,8 @@ WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation"
 def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     """Return ``gymnasium.make(env_id)``, with Dict observations flattened and with errors that a user can act on.
 
-    A Dict observation with an ``action_mask`` is flattened by :class:`~ddpg.interaction.action_mask.ActionMask`.
+    A Dict observation with an ``action_mask`` is flattened by :class:`~ddpg.interaction.action_mask.ActionMask`, after
+    the other wrappers.
 
     Args:
         env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` and ``dmc/...`` need no
@@ -59,7 +60,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
             # gymnasium's checker only warns about faults that our own checks refuse.
             env = gym.make(_with_version(name), **{"disable_env_checker": True, **kwargs})
             env = _wrapped(env, wrappers)
-            if has_mask(env.observation_space) and isinstance(env.action_space, gym.spaces.Discrete):
+            if _is_masked(env):
                 return ActionMask(env)
             return supplied.FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
     except UsageError:
@@ -102,12 +103,24 @@ def _with_version(name: str) -> str:
     return f"{name}-v0" if name.startswith("dmc/") and f"{name}-v0" in gym.registry else name
 
 
+def _is_masked(env: gym.Env) -> bool:
+    """Return whether observations are a Dict with a mask of discrete actions, which ActionMask flattens."""
+    return has_mask(env.observation_space) and isinstance(env.action_space, gym.spaces.Discrete)
+
+
 def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
     for wrapper in wrappers:
         if isinstance(env, ActionMask):
             raise UsageError(f"wrapper {wrapper!r} would move the mask that ActionMask appends; name ActionMask last")
+        if wrapper == "FlattenObservation" and _is_masked(env):
+            raise UsageError(
+                f"wrapper {wrapper!r} would mix the Dict's 'action_mask' with its other parts; leave it out: "
+                "ActionMask flattens them, and puts the mask last"
+            )
+        # The mask keeps its key until ActionMask reads it.
+        options = {"flatten": False} if wrapper == "TimeAwareObservation" and _is_masked(env) else {}
         try:
-            env = ActionMask(env) if wrapper == "ActionMask" else getattr(supplied, wrapper)(env)
+            env = ActionMask(env) if wrapper == "ActionMask" else getattr(supplied, wrapper)(env, **options)
         except Exception as error:  # for a space that does not fit gymnasium raises many types, AssertionError too
             env_calls.close_quietly(env)
             raise UsageError(f"wrapper {brief(wrapper)} does not fit {env}: {format_error(error)}") from None

@@ -18,6 +18,7 @@ from ddpg.interaction.action_mask import FORBIDDEN, MaskedBox, check_mask
 from ddpg.networks.q_network import QNetwork
 from ddpg.policies.exploration import DiscreteExploration
 from ddpg.replay.minibatch import Batch
+from ddpg.runs.env_factory import make_env
 
 N = 4
 SMALL = {
@@ -98,6 +99,42 @@ def test_the_mask_is_appended_to_the_observation(how):
     np.testing.assert_array_equal(observation, [0.5, 1.0, *env.unwrapped.mask])
     observation, *_ = env.step(int(env.unwrapped.mask.argmax()))
     np.testing.assert_array_equal(observation[-N:], env.unwrapped.mask)
+
+
+OUTSIDE = {
+    "another dtype": lambda: gym.wrappers.DtypeObservation(ActionMask(Rooms()), np.float64),
+    "stacked": lambda: gym.wrappers.FrameStackObservation(ActionMask(Rooms()), 2),
+    "rescaled": lambda: gym.wrappers.RescaleObservation(ActionMask(Rooms()), np.float32(-1), np.float32(1)),
+    "flattened again": lambda: gym.wrappers.FlattenObservation(ActionMask(Rooms())),
+    "a Dict flattened": lambda: gym.wrappers.FlattenObservation(Rooms("dict")),
+    "more around it": lambda: gym.wrappers.TransformReward(gym.wrappers.FlattenObservation(Rooms("dict")), float),
+    "in a vector": lambda: gym.vector.SyncVectorEnv([OUTSIDE["flattened again"]] * 2),
+    "of a vector": lambda: gym.wrappers.vector.NormalizeObservation(
+        gym.vector.SyncVectorEnv([lambda: ActionMask(Rooms())])
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_a_wrapper_that_hides_the_mask_is_refused(case):
+    """Unless the caller says that the observations still end in it."""
+    with refuses(UsageError, "action mask ddpg.ActionMask outermost action_mask=True"):
+        DQN(OUTSIDE[case](), DQNConfig(**SMALL), seed=0)
+    if case in ("another dtype", "flattened again"):
+        assert DQN(OUTSIDE[case](), DQNConfig(**SMALL, action_mask=True), seed=0).config.action_mask
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_dict_with_a_mask_is_to_be_wrapped(given):
+    with refuses(UsageError, "Dict 'action_mask' ddpg.ActionMask"):
+        DQN(Rooms("dict"), DQNConfig(**SMALL, action_mask=given), seed=0)
+
+
+def test_wrappers_that_leave_observations_or_drop_the_mask_on_purpose_are_fine():
+    counted = DQN(gym.wrappers.RecordEpisodeStatistics(ActionMask(Rooms())), DQNConfig(**SMALL), seed=0)
+    assert counted.config.action_mask
+    without = gym.wrappers.FlattenObservation(gym.wrappers.FilterObservation(Rooms("dict"), ["observation"]))
+    assert not DQN(without, DQNConfig(**SMALL), seed=0).config.action_mask
 
 
 @pytest.mark.parametrize("mask", [[1, 0, 1], [1, 0, 2, 0], [[1, 0, 1, 1]], [0.5, 1, 1, 1], "1011", None, [0, 0, 0, 0]])
@@ -325,3 +362,17 @@ def test_on_the_command_line(tmp_path, monkeypatch, steps, capsys):
     capsys.readouterr()
     assert main(["train", "RoomsInfo-v0", "--wrap", "ActionMask", "--wrap", "FlattenObservation"]) == 2
     assert "ActionMask last" in capsys.readouterr().err
+    assert main(["train", "RoomsDict-v0", "--wrap", "FlattenObservation"]) == 2
+    assert "'action_mask'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("last", [[], ["ActionMask"]])
+def test_the_time_beside_a_dicts_mask(last):
+    """Flattened in the Dict's order: the observation's two numbers and the time, then the mask."""
+    env = make_env("RoomsDict-v0", ["TimeAwareObservation", *last], max_episode_steps=10)
+    env.reset(seed=3)
+    allowed = int(env.unwrapped.mask.argmax())
+    observation, *_ = env.step(allowed)
+    assert isinstance(env.observation_space, MaskedBox)
+    np.testing.assert_array_equal(observation[1:3], [np.float32(0.9), 1])
+    np.testing.assert_array_equal(observation[-N:], env.unwrapped.mask)
