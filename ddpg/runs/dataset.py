@@ -217,7 +217,10 @@ def _of_minari(name: str) -> Dataset:
 
 
 def _transitions(source: str, episode: Any) -> dict[str, np.ndarray]:
-    """Return the T transitions of a Minari episode, which has T + 1 observations."""
+    """Return the T transitions of a Minari episode, which has T + 1 observations.
+
+    The last one ends the episode, even without a flag: the next episode may begin in the same state.
+    """
     for name in ("observations", "actions"):
         if not isinstance(found := getattr(episode, name), np.ndarray):
             raise UsageError(
@@ -230,11 +233,14 @@ def _transitions(source: str, episode: Any) -> dict[str, np.ndarray]:
             f"{source}: episode {episode.id} has {len(episode.observations)} observations for {steps} steps; "
             "expected one more, the last"
         )
+    truncated = np.array(episode.truncations)
+    if not episode.terminations[-1]:
+        truncated[-1] = True
     return {
         "observations": episode.observations[:-1],
         "actions": episode.actions,
         "rewards": episode.rewards,
         "next_observations": episode.observations[1:],
         "terminated": episode.terminations,
-        "truncated": episode.truncations,
+        "truncated": truncated,
     }

@@ -249,6 +249,22 @@ def test_episodes_become_transitions(tmp_path, monkeypatch):
     assert agent.memory.sampler.state()["successors"].tolist() == [1, 2, -1, 4, -1]
 
 
+def test_episodes_without_a_flag_at_their_end_are_not_joined(tmp_path, monkeypatch):
+    """Both begin where the other ends: 1 + 0.9 is the first return of three steps, not 1.9 + 81."""
+    episodes = [
+        episode(number, 2, False, observations=np.full((3, 3), [[0], [at], [0]]), rewards=rewards, truncations=[0, 0])
+        for number, (at, rewards) in enumerate([(1, [1.0, 1.0]), (2, [100.0, 100.0])])
+    ]
+    fake_minari.install(monkeypatch, tmp_path, "a", episodes)
+    found = load_dataset("minari:a")
+    assert found.truncated.tolist() == [False, True, False, True]
+    assert not found.terminated.any()
+    agent = DDPG(SPACES, SMALL.replace(n_steps=3, gamma=0.9), seed=0)
+    agent.remember(*found)
+    returns = agent.replay.gather(np.arange(4), 3, 0.9).rewards[:, 0]
+    np.testing.assert_allclose(returns, [1.9, 1.0, 190.0, 100.0], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("episodes", "words"),
     [
