@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.env_calls import call
 from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.env_runner import wrappers_of
@@ -22,6 +22,9 @@ from ddpg.replay.buffer import ReplayBuffer
 from ddpg.replay.minibatch import Batch
 
 PARTS = ("observation", "achieved_goal", "desired_goal")
+GOALS = gym_spaces.Box, gym_spaces.MultiBinary, gym_spaces.Discrete, gym_spaces.MultiDiscrete  # spaces of goals
+TOLERANCE = 1e-3  # of rewards that are computed anew from float32 goals, relative to the largest
+NEAR = 1e-5  # of the distance to the goal: a larger part than float32 rounds
 
 
 class Hindsight:
@@ -35,7 +38,8 @@ class Hindsight:
         replay: the replay buffer.
         goals: k, the number of relabelled transitions for each unchanged one.
         space: the observation space before flattening.
-        compute_reward: ``(achieved [n, G], desired [n, G], {}) -> [n]``.
+        compute_reward: ``(achieved [n, *goal shape], desired [n, *goal shape], {}) -> [n]``, as the goals' spaces have
+            them; the rewards of the stored steps must be its own.
     """
 
     def __init__(self, replay: ReplayBuffer, goals: int, space: gym_spaces.Dict, compute_reward: Callable):
@@ -43,14 +47,20 @@ class Hindsight:
         ends = np.cumsum([gym_spaces.flatdim(part) for part in space.values()]).tolist()
         parts = dict(zip(space, map(slice, [0, *ends[:-1]], ends), strict=True))
         self._achieved, self._desired = parts["achieved_goal"], parts["desired_goal"]
+        self._spaces = space["achieved_goal"], space["desired_goal"]
+        self._compared = False
 
     def __call__(self, batch: Batch, rows: np.ndarray, rng: np.random.Generator) -> Batch:
         """Relabel some transitions of ``batch``, drawn from ``rows`` ``[K, B]``, in place, and return it.
 
         Raises:
+            UsageError: if, in the first call, ``compute_reward`` does not give the stored rewards of ``batch``.
             EnvironmentFault: if the environment's ``compute_reward`` raised, does not accept several goals at once, or
                 did not return finite numbers.
         """
+        if not self._compared:
+            self._compare(batch)
+            self._compared = True
         chosen = rng.random(rows.shape) < self._share
         goals = self._replay.observations.next_obs(self._later(rows[chosen], rng))[:, self._achieved]
         batch.observations[chosen, self._desired] = goals
@@ -58,13 +68,50 @@ class Hindsight:
         batch.rewards[chosen, 0] = self._rewards(batch.next_observations[chosen][:, self._achieved], goals)
         return batch
 
+    def _compare(self, batch: Batch) -> None:
+        """Refuse stored rewards that depend on more than the goals: relabelled ones would be of another task.
+
+        Goals are stored as float32, so near a threshold the reward may be another: each row is also compared with the
+        achieved goal moved a little towards the desired one, and away from it. One row in a hundred may differ.
+        """
+        before, after = (rows.reshape(-1, rows.shape[-1]) for rows in (batch.observations, batch.next_observations))
+        same_goal = (before[:, self._desired] == after[:, self._desired]).all(axis=1)
+        achieved, desired = after[same_goal, self._achieved], after[same_goal, self._desired]
+        stored = batch.rewards.reshape(-1)[same_goal]
+        if not len(stored):
+            return
+        found = self._rewards(achieved, desired)
+        tolerance = TOLERANCE * np.abs(stored).max()
+        wrong = ~np.isclose(found, stored, TOLERANCE, tolerance)
+        for nearer in (NEAR, -NEAR) if all(isinstance(one, gym_spaces.Box) for one in self._spaces) else ():
+            moved = achieved + np.float32(nearer) * (desired - achieved)
+            wrong &= ~np.isclose(self._rewards(moved, desired), stored, TOLERANCE, tolerance)
+        if 100 * wrong.sum() <= len(stored):
+            return
+        row = int(wrong.argmax())
+        reached, goal = (goals[0].tolist() for goals in self._shaped(achieved[row : row + 1], desired[row : row + 1]))
+        raise UsageError(
+            f"hindsight: compute_reward of the environment returns {found[row]:g} for achieved_goal {brief(reached)} "
+            f"and desired_goal {brief(goal)}, but the reward of that step was {stored[row]:g} (so {wrong.sum()} of "
+            f"{len(stored)} differ); it must give every reward from the goals alone, with info={{}}: let no wrapper "
+            "change rewards, let all environments of a vector have the same rewards, or leave hindsight out"
+        )
+
+    def _shaped(self, achieved: np.ndarray, desired: np.ndarray) -> list[np.ndarray]:
+        """Return flat goals ``[n, G]`` as their spaces have them, ``[n, *goal shape]``."""
+        shaped = []
+        for space, rows in zip(self._spaces, (achieved, desired), strict=True):
+            if not isinstance(space, (gym_spaces.Box, gym_spaces.MultiBinary)):
+                rows = np.array([gym_spaces.unflatten(space, row) for row in rows])
+            shaped.append(rows.reshape(-1, *(space.shape or ())))
+        return shaped
+
     def _rewards(self, achieved: np.ndarray, goals: np.ndarray) -> np.ndarray:
         """Return the environment's rewards ``[n]`` for achieved goals ``[n, G]`` and desired goals ``[n, G]``."""
         what = "compute_reward of the environment"
         returned = call(
             self._compute_reward,
-            achieved,
-            goals,
+            *self._shaped(achieved, goals),
             {},
             fault=lambda error: EnvironmentFault(f"{what}: {format_error(error)}"),
         )
@@ -74,9 +121,10 @@ class Hindsight:
         except UsageError as error:
             raise EnvironmentFault(str(error)) from None
         if rewards.shape != (len(goals),):
+            given = (len(goals), *(self._spaces[0].shape or ()))
             raise EnvironmentFault(
-                f"{what} returned shape {rewards.shape} for {len(goals)} goals; expected one reward for each row: let "
-                "it work on the last axis, as gymnasium-robotics does"
+                f"{what} returned shape {rewards.shape} for {len(goals)} goals; expected {(len(goals),)}: it gets all "
+                f"of them at once, with shape {given}, so let it keep the first axis, as gymnasium-robotics does"
             )
         return rewards
 
@@ -100,7 +148,7 @@ def make_hindsight(
     """Return the function that relabels transitions of ``env``; without an ``env``, one that raises ``UsageError``.
 
     Raises:
-        UsageError: if the environment has no goals.
+        UsageError: if the environment has no goals, or they are no arrays of a fixed size.
     """
     if env is None:
         return _refuse
@@ -112,6 +160,12 @@ def make_hindsight(
             f"hindsight={goals} needs an environment with goals, whose observations are a Dict of {', '.join(PARTS)} "
             f"and which has compute_reward; {inner} has {space}, or it lives in another process"
         )
+    for part in PARTS[1:]:
+        if not isinstance(space[part], GOALS):
+            raise UsageError(
+                f"hindsight={goals}: {part} is {brief(space[part])}; compute_reward gets many goals as one array, so "
+                f"expected {', '.join(kind.__name__ for kind in GOALS[:-1])} or {GOALS[-1].__name__}"
+            )
     flat = env.single_observation_space if isinstance(env, gym.vector.VectorEnv) else env.observation_space
     changed = next(
         (wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, _CHANGE) and _changes(wrapper)), None

@@ -143,6 +143,83 @@ def test_rewards_that_are_none_are_a_fault_of_the_environment(returned):
         make_hindsight(env, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
 
 
+class Cells(gym.Env):
+    """Goals of any space; the reward is minus their distance."""
+
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, space):
+        box = gym.spaces.Box(0, 1, (1,))
+        self.observation_space = gym.spaces.Dict(observation=box, achieved_goal=space, desired_goal=space)
+        self._axes = tuple(range(-len(space.shape or ()), 0))
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.abs(np.asarray(achieved, float) - desired).sum(axis=self._axes)
+
+
+def told(space, achieved, desired):
+    """The flat observation of two goals."""
+    of_goal = [gym.spaces.flatten(space, goal).ravel() for goal in (achieved, desired)]
+    return np.concatenate([[0], *of_goal]).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "of"),
+    [
+        (gym.spaces.MultiDiscrete([9]), lambda cell: np.array([cell])),
+        (gym.spaces.Discrete(9, start=2), lambda cell: cell + 2),
+        (gym.spaces.Box(0, 9, (2, 2)), lambda cell: np.array([[cell, 3], [3, 3]], np.float32)),
+        (gym.spaces.MultiBinary(9), lambda cell: (np.arange(9) < cell).astype(np.int8)),
+    ],
+    ids=["MultiDiscrete", "Discrete", "2-D", "MultiBinary"],
+)
+def test_rewards_of_goals_of_every_space(space, of):
+    """From cell 0 through 2 to 5, towards 7: with the goal 5 the first step has -3, the second 0."""
+    env = FlattenObservation(Cells(space))
+    path = np.array([told(space, of(cell), of(7)) for cell in (0, 2, 5)])
+    buffer = ReplayBuffer(9, path.shape[1:], 1)
+    buffer.add(path[:-1], np.zeros((2, 1)), [-5.0, -2.0], path[1:], [False] * 2, [False, True], [0] * 2)
+    rows = np.tile([0, 1], (1, 100))
+    batch = make_hindsight(env, buffer, 4)(buffer.gather(rows), rows, np.random.default_rng(0))
+    goals = {gym.spaces.flatten(space, of(cell)).astype(np.float32).tobytes(): cell for cell in (2, 5, 7)}
+    size = (path.shape[1] - 1) // 2
+    found = {
+        (int(row), goals[np.ascontiguousarray(seen[-size:]).tobytes()], float(reward))
+        for row, seen, reward in zip(rows[0], batch.observations[0], batch.rewards[0, :, 0], strict=True)
+    }
+    assert found == {(0, 2, 0.0), (0, 5, -3.0), (0, 7, -5.0), (1, 5, 0.0), (1, 7, -2.0)}
+
+
+def test_goals_that_are_no_array_are_refused():
+    space = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Box(0, 1, (1,))])
+    with refuses(UsageError, "hindsight=4 achieved_goal Tuple Box MultiBinary"):
+        make_hindsight(FlattenObservation(Cells(space)), ReplayBuffer(5, (9,), 1), 4)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_rewards_that_are_not_those_of_the_goals_are_refused(share):
+    """As a wrapper's, or of a vector's other members: all rows, or half of them, have a tenth of the reward."""
+    buffer, relabel = walked(range(20), goal=30.0)
+    others = buffer._rewards[: int(19 * share)]
+    others *= 0.1
+    rows = np.tile(np.arange(19), (2, 1))
+    with refuses(UsageError, f"compute_reward -1 achieved_goal [1.0] desired_goal [30.0] -0.1 {2 * len(others)} 38"):
+        relabel(buffer.gather(rows), rows, np.random.default_rng(0))
+
+
+def test_a_threshold_that_float32_rounds_is_no_other_reward():
+    """0.3 is within 0.3 of the goal in float64, and as float32 it is not."""
+    space = gym.spaces.Box(0, 9, (1,))
+    env = FlattenObservation(Cells(space))
+    env.unwrapped.compute_reward = lambda achieved, desired, info: -1.0 * (abs(achieved - desired) > 0.3)[:, 0]
+    path = np.array([told(space, [0.3], [0.0])] * 3)
+    buffer, rows = ReplayBuffer(9, (3,), 1), np.zeros((1, 8), int)
+    buffer.add(path[:-1], np.zeros((2, 1)), [0.0, 0.0], path[1:], [False] * 2, [False, True], [0] * 2)
+    assert env.unwrapped.compute_reward(np.float64([[0.3]]), np.float64([[0.0]]), {}) == 0
+    assert env.unwrapped.compute_reward(np.float32([[0.3]]).astype(float), np.float64([[0.0]]), {}) == -1
+    make_hindsight(env, buffer, 4)(buffer.gather(rows), rows, np.random.default_rng(0))
+
+
 @pytest.mark.parametrize("options", [{"n_steps": 2}, {"prioritised": "lap"}])
 def test_beside_other_ways_to_draw(options):
     with refuses(UsageError, "hindsight 4 n_steps prioritised"):
