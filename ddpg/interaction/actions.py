@@ -101,7 +101,10 @@ class BoxActions:
         numbers = validate_numeric(action, "action")
         shapes = (self.space.shape, (self.size,))
         if numbers.shape not in (*shapes, *((1, *shape) for shape in shapes)):
-            raise UsageError(f"action has shape {numbers.shape}; expected one action, {self.space.shape}")
+            raise UsageError(
+                f"action has shape {numbers.shape}; expected one action, {self.space.shape}, with a first axis "
+                "where there are several"
+            )
         with np.errstate(over="ignore"):  # an overflow is infinite, and so outside the box
             flat = (numbers.reshape(1, -1).astype(np.float64) - self._middle) / self._half_range
         # The caller may have rounded an action at a bound to a narrower float type.
@@ -167,7 +170,10 @@ class ParameterisedActions:
             UsageError: if it is not an action of the space.
         """
         if not (isinstance(action, (tuple, list)) and len(action) == 2):
-            raise UsageError(f"action {brief(action)} is not one of {self.space}; expected (choice, parameters)")
+            raise UsageError(
+                f"action {brief(action)} is not one of {self.space}; expected (choice, parameters); the arrays of a "
+                "data set cannot hold them, so give agent.remember a list of such pairs"
+            )
         choice = self._choice(action[0])
         flat = np.zeros((1, self.size), np.float32)
         flat[0, : self.scores] = -1
@@ -222,7 +228,14 @@ class DiscreteActions:
             UsageError: if it is not an action of the space.
         """
         if not self.space.contains(action):
-            raise UsageError(f"action {brief(action)} is outside the action space {self.space}")
+            first, integer = (
+                int(self.space.start),
+                isinstance(action, (int, np.integer)) and not isinstance(action, bool),
+            )
+            raise UsageError(
+                f"action {brief(action)} is outside the action space {self.space}; expected one integer, {first} to "
+                f"{first + int(self.space.n) - 1}{'' if integer else ', as of actions.reshape(-1).astype(int)'}"
+            )
         return np.asarray([[action - self.space.start]], np.float32)
 
 

@@ -14,6 +14,7 @@ from ddpg.errors import UsageError, brief
 from ddpg.interaction.validation import as_float32, validate_numeric
 from ddpg.interaction.validation import check_finite as check_finite  # re-exported for callers with their own checks
 
+_ROUND = "round them in a gymnasium.wrappers.TransformAction(env, round_them, spaces.Box(low, high))"
 _TRANSLATE = "translate it in a gymnasium.ActionWrapper into one Box for DDPG, or one Discrete for DQN"
 
 
@@ -69,7 +70,7 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
             + (" (a Discrete space needs a DQN)" if isinstance(space, spaces.Discrete) else f"; {_TRANSLATE}")
         )
     if not np.issubdtype(space.dtype, np.floating):
-        raise UsageError(f"action space {brief(space)} has dtype {space.dtype}; expected a Box of floats")
+        raise UsageError(f"action space {brief(space)} has dtype {space.dtype}; expected a Box of floats: {_ROUND}")
     _check_shape(space, "action")
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise UsageError(

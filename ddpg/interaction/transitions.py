@@ -198,11 +198,15 @@ def check_transitions(
     as_float32(numbers, "rewards")
     terminated = validate_flags(terminated, count, "terminated")
     truncated = validate_flags(truncated, count, "truncated")
+    chosen: list[np.ndarray] = []
     try:
         # One more than expected is enough to notice too many, and keeps an infinite iterator from hanging.
-        chosen = [to_flat(action) for action in itertools.islice(actions, count + 1)]
+        for action in itertools.islice(actions, count + 1):
+            chosen.append(to_flat(action))
     except TypeError:
         raise UsageError(f"actions={brief(actions)} is no sequence; expected one of {count} actions") from None
+    except UsageError as error:
+        raise UsageError(f"row {len(chosen)}: {error}") from None
     if len(chosen) != count:
         raise UsageError(f"{count} observations but {len(chosen)} actions; give one for each transition")
     flat = np.concatenate(chosen) if chosen else np.zeros((0, 1), np.float32)

@@ -352,6 +352,10 @@ class ReplayBuffer:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the filled rows by field name, in storage order, and ``position``, the row to be written next.
 
+        Actions ``[N, A]`` are as the networks see them: in [-1, 1] (half-ranges of the box), or the index of a discrete
+        action; ``agent.to_env(actions)`` gives those of the environment. ``rewards``, ``terminated`` and ``truncated``
+        are ``[N, 1]``.
+
         The arrays are valid until the next transition is stored: most are views, so that no memory is copied.
         """
         return self._filled() | {"next_observations": self.observations.next_obs(np.arange(self._size))}

@@ -158,7 +158,8 @@ def make_hindsight(
     if not (isinstance(space, gym_spaces.Dict) and set(space) == set(PARTS) and hasattr(inner, "compute_reward")):
         raise UsageError(
             f"hindsight={goals} needs an environment with goals, whose observations are a Dict of {', '.join(PARTS)} "
-            f"and which has compute_reward; {inner} has {space}, or it lives in another process"
+            f"and which has compute_reward; {inner} has {space}, or it lives in another process: step a vector "
+            "in this one (SyncVectorEnv, --vectorization sync)"
         )
     for part in PARTS[1:]:
         if not isinstance(space[part], GOALS):

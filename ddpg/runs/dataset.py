@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MINARI = "minari:"  # prefix of the name of a Minari data set
 
+SMALL = 1024  # bytes of an array in an archive that is looked at though a data set has no such name
+
 # Accepted names of each array, in the conventions of Minari, D4RL and gymnasium; a file has exactly one of them.
 KEYS = {
     "observations": ("observations",),
@@ -51,8 +53,8 @@ def load_dataset(source: str | Path) -> Dataset:
             set that has been downloaded to this machine.
 
     Raises:
-        UsageError: if there is no such data set, an array is missing or has another length or type, or Minari is not
-            installed.
+        UsageError: if there is no such data set, an array is missing or has another length or type, the file holds a
+            :meth:`ddpg.ReplayBuffer.arrays`, whose actions are not in env units, or Minari is not installed.
         FileFault: if the file is damaged.
     """
     check_source(source)
@@ -127,6 +129,11 @@ def _arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             if (size := sum(sizes[name] for name in names.values())) > memory_limit():
                 raise UsageError(f"{path} has {size} bytes of arrays, more than this machine has memory for")
             with np.load(file, allow_pickle=False) as arrays:
+                if sizes.get("position", SMALL) < SMALL and np.ndim(arrays["position"]) == 0:
+                    raise UsageError(
+                        f"{path} is a replay memory (position is the row to be written next), whose actions are not in "
+                        'env units; write it without position, and agent.to_env(arrays["actions"]) as actions'
+                    )
                 found = {field: arrays[name] for field, name in names.items()}
             if others := [name for field, name in names.items() if not isinstance(found[field], np.ndarray)]:
                 raise ValueError(f"{others[0]} is no array")  # NumPy returns bytes for a member that is not .npy data
@@ -193,7 +200,11 @@ def _of_minari(name: str) -> Dataset:
 
     folder = Path(get_dataset_path(name)) / "data"
     if not name or not folder.is_dir():
-        raise UsageError(f"{source} is not on this machine; get it with: minari download {brief(name, quotes=False)}")
+        here = _versions(name, folder.parent) if name else []
+        raise UsageError(
+            f"{source} is not on this machine; "
+            + (f"it has {', '.join(here)}" if here else f"get it with: minari download {brief(name, quotes=False)}")
+        )
     try:
         described = safe_json.read_json(folder / "metadata.json")
     except FileNotFoundError:
@@ -209,11 +220,19 @@ def _of_minari(name: str) -> Dataset:
     except ModuleNotFoundError as error:
         raise UsageError(f"{source} needs the package {brief(error.name)}; install the extra 'minari'") from None
     except Exception as error:  # h5py and Minari raise many types for a damaged file
-        raise FileFault(f"{source} cannot be read ({format_error(error)}); download it again") from None
+        raise FileFault(
+            f"{source} cannot be read ({format_error(error)}); download it again, or install the Minari that wrote it"
+        ) from None
     if not parts:
         raise UsageError(f"{source} has no transition; take another data set")
     arrays = {field: np.concatenate([part[field] for part in parts]) for field in KEYS}
     return _checked(source, arrays, {field: names[0] for field, names in KEYS.items()})
+
+
+def _versions(name: str, path: Path) -> list[str]:
+    """Return the names of the data sets on this machine that are ``name``, of path ``path``, with a version."""
+    found = [one.name for one in path.parent.glob("*-v*")]
+    return sorted(name + one.removeprefix(path.name) for one in found if one.rpartition("-v")[0] == path.name)
 
 
 def _transitions(source: str, episode: Any) -> dict[str, np.ndarray]:
@@ -223,9 +242,11 @@ def _transitions(source: str, episode: Any) -> dict[str, np.ndarray]:
     """
     for name in ("observations", "actions"):
         if not isinstance(found := getattr(episode, name), np.ndarray):
+            how = "flatten them, and write an .npz file"
+            if name == "actions":
+                how = "give those of parameterised actions to agent.remember, as a list of (choice, parameters)"
             raise UsageError(
-                f"{source}: episode {episode.id} has {name} of type {type(found).__name__}, expected arrays: "
-                "flatten them, and write an .npz file"
+                f"{source}: episode {episode.id} has {name} of type {type(found).__name__}, expected arrays: {how}"
             )
     steps = len(episode.rewards)
     if len(episode.observations) != steps + 1:

@@ -348,3 +348,21 @@ def test_what_is_no_demonstration(refusing, changes, message):
 @pytest.fixture(scope="module")
 def refusing():
     return agent_of()
+
+
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        ([0, 1, 5], "row 2 5 0 to 1"),
+        (np.array([0.0, 1, 1]), "row 0 astype(int)"),
+        (np.array([[0], [1], [1]]), "row 0 [0] reshape(-1)"),
+        (np.array([True, False, True]), "row 0 astype(int)"),
+    ],
+    ids=["outside", "floats", "column", "bools"],
+)
+def test_a_discrete_action_that_is_none_is_named_by_its_row(actions, words):
+    agent = DQN((gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)), DQNConfig(hidden=(4,), jit=False), seed=0)
+    states = np.zeros((3, 2), np.float32)
+    with refuses(UsageError, words):
+        agent.remember(states, actions, np.zeros(3), states, np.zeros(3, bool), np.zeros(3, bool))
+    assert len(agent.replay) == 0

@@ -79,6 +79,23 @@ def test_it_fills_the_memory(tmp_path):
     np.testing.assert_allclose(mean, arrays()["observations"].mean(axis=0), rtol=1e-5)
 
 
+def test_the_memory_of_another_run(tmp_path):
+    """As it is, its actions are in half-ranges, and it is refused; in env units it is the same memory again."""
+    first, second = (DDPG(SPACES, SMALL, seed=0) for _ in range(2))
+    first.remember(*load_dataset(written(tmp_path / "data.npz")))
+    memory = first.replay.arrays()
+    np.savez(tmp_path / "memory.npz", **memory)
+    with refuses(UsageError, "memory.npz position agent.to_env"):
+        load_dataset(tmp_path / "memory.npz")
+    in_env_units = memory | {"actions": first.to_env(memory["actions"])}
+    del in_env_units["position"]
+    np.savez(tmp_path / "units.npz", **in_env_units)
+    second.remember(*load_dataset(tmp_path / "units.npz"))
+    for name, array in second.replay.arrays().items():
+        np.testing.assert_allclose(array, memory[name], rtol=1e-6, atol=1e-6, err_msg=name)
+    load_dataset(written(tmp_path / "places.npz", position=np.zeros((4, 3))))  # other arrays are not read
+
+
 BAD = {
     **{f"no {name}": ({name: None}, name) for name in arrays()},
     "two names": ({"terminals": np.zeros(4, bool)}, "terminations terminals"),
