@@ -6,6 +6,7 @@ The agent sees the observation flattened by ``gymnasium.wrappers.FlattenObservat
 order.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,6 @@ class Hindsight:
         """Relabel some transitions of ``batch``, drawn from ``rows`` ``[K, B]``, in place, and return it.
 
         Raises:
-            UsageError: if, in the first call, ``compute_reward`` does not give the stored rewards of ``batch``.
             EnvironmentFault: if the environment's ``compute_reward`` raised, does not accept several goals at once, or
                 did not return finite numbers.
         """
@@ -69,7 +69,7 @@ class Hindsight:
         return batch
 
     def _compare(self, batch: Batch) -> None:
-        """Refuse stored rewards that depend on more than the goals: relabelled ones would be of another task.
+        """Warn of stored rewards that depend on more than the goals: relabelled ones leave the rest of it out.
 
         Goals are stored as float32, so near a threshold the reward may be another: each row is also compared with the
         achieved goal moved a little towards the desired one, and away from it. One row in a hundred may differ.
@@ -90,11 +90,12 @@ class Hindsight:
             return
         row = int(wrong.argmax())
         reached, goal = (goals[0].tolist() for goals in self._shaped(achieved[row : row + 1], desired[row : row + 1]))
-        raise UsageError(
+        warnings.warn(
             f"hindsight: compute_reward of the environment returns {found[row]:g} for achieved_goal {brief(reached)} "
             f"and desired_goal {brief(goal)}, but the reward of that step was {stored[row]:g} (so {wrong.sum()} of "
-            f"{len(stored)} differ); it must give every reward from the goals alone, with info={{}}: let no wrapper "
-            "change rewards, let all environments of a vector have the same rewards, or leave hindsight out"
+            f"{len(stored)} differ); relabelled transitions have compute_reward's, with info={{}}, so they leave out what "
+            "else decides the reward, such as an action's cost, noise, a wrapper, or another environment of a vector",
+            stacklevel=2,
         )
 
     def _shaped(self, achieved: np.ndarray, desired: np.ndarray) -> list[np.ndarray]:

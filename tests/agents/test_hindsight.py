@@ -1,12 +1,14 @@
 """Transitions relabelled with goals that were reached later."""
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Counting, Reaching
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FlattenObservation
-from refusals import refuses
+from refusals import lacking, refuses
 from scipy import stats
 
 from ddpg import DDPG, DDPGConfig, ReplayBuffer, UsageError, evaluate
@@ -197,14 +199,19 @@ def test_goals_that_are_no_array_are_refused():
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_rewards_that_are_not_those_of_the_goals_are_refused(share):
+def test_rewards_that_are_not_those_of_the_goals_are_warned_of_once(share):
     """As a wrapper's, or of a vector's other members: all rows, or half of them, have a tenth of the reward."""
     buffer, relabel = walked(range(20), goal=30.0)
     others = buffer._rewards[: int(19 * share)]
     others *= 0.1
     rows = np.tile(np.arange(19), (2, 1))
-    with refuses(UsageError, f"compute_reward -1 achieved_goal [1.0] desired_goal [30.0] -0.1 {2 * len(others)} 38"):
-        relabel(buffer.gather(rows), rows, np.random.default_rng(0))
+    said = f"compute_reward -1 achieved_goal [1.0] desired_goal [30.0] -0.1 {2 * len(others)} 38"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            relabel(buffer.gather(rows), rows, np.random.default_rng(0))
+    assert len(caught) == 1
+    assert not lacking(str(caught[0].message), said)
 
 
 def test_a_threshold_that_float32_rounds_is_no_other_reward():
@@ -217,7 +224,9 @@ def test_a_threshold_that_float32_rounds_is_no_other_reward():
     buffer.add(path[:-1], np.zeros((2, 1)), [0.0, 0.0], path[1:], [False] * 2, [False, True], [0] * 2)
     assert env.unwrapped.compute_reward(np.float64([[0.3]]), np.float64([[0.0]]), {}) == 0
     assert env.unwrapped.compute_reward(np.float32([[0.3]]).astype(float), np.float64([[0.0]]), {}) == -1
-    make_hindsight(env, buffer, 4)(buffer.gather(rows), rows, np.random.default_rng(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_hindsight(env, buffer, 4)(buffer.gather(rows), rows, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("options", [{"n_steps": 2}, {"prioritised": "lap"}])
