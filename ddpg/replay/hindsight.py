@@ -93,7 +93,7 @@ class Hindsight:
         warnings.warn(
             f"hindsight: compute_reward of the environment returns {found[row]:g} for achieved_goal {brief(reached)} "
             f"and desired_goal {brief(goal)}, but the reward of that step was {stored[row]:g} (so {wrong.sum()} of "
-            f"{len(stored)} differ); relabelled transitions have compute_reward's, with info={{}}, so they leave out what "
+            f"{len(stored)} differ); relabelled transitions have compute_reward's, with info={{}}, and leave out what "
             "else decides the reward, such as an action's cost, noise, a wrapper, or another environment of a vector",
             stacklevel=2,
         )

@@ -66,7 +66,8 @@ class Fuse(gym.Wrapper):
         if Fuse.steps == Fuse.blows_at:
             raise Killed("the fuse has blown")
         observation, reward, terminated, _, info = self.env.step(action)
-        reward += float(self.np_random.normal())
+        if not isinstance(observation, dict):  # a goal decides its reward alone
+            reward += float(self.np_random.normal())
         return observation, reward, terminated, self.step_number >= self.length, info
 
 
