@@ -13,7 +13,8 @@ def what_is_left(run):
     """Return everything of a run directory that must not depend on whether it was interrupted."""
     manifest, groups = checkpoint.read(checkpoint.find(run))
     left = {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}
-    del left["run/seconds"], left["run/tables"]  # the clock's, and of rows in which the clock is
+    for clocked in ("seconds", "compile_seconds", "tables"):  # the clock's, and of rows in which the clock is
+        del left[f"run/{clocked}"]
     left |= {name: manifest[name] for name in ("num_timesteps", "num_updates", "owed_updates", "random_states")}
     for name in ("metrics", "episodes", "evaluations"):
         rows = run_directory.read_table(run / f"{name}.csv")

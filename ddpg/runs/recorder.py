@@ -314,7 +314,8 @@ class RunRecorder(Callback):
             writer.flush()
         self._run_state.tables = self._tables.digests()
         manifest, groups = state.capture(agent, replay=True)
-        groups[RUN_STATE] = self._run_state.arrays(agent.counts, self._metrics.seconds())
+        seconds, compile_seconds = self._metrics.seconds(), self._metrics.compile_seconds(agent)
+        groups[RUN_STATE] = self._run_state.arrays(agent.counts, seconds, compile_seconds)
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
         run_directory.prune_checkpoints(self._run)
 

@@ -44,15 +44,17 @@ def print_report(run: Path, as_json: bool) -> None:
         (run_directory.read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations")
     )
     timesteps = int(run_directory.checkpoints(run)[-1].name)
+    seconds, compiling = (float(metrics.get(name) or 0) for name in ("seconds", "compile_seconds"))
+    steps = int(metrics.get("timesteps", 0))
     summary = {
         "run": str(run),
         "env_id": env_id,
         "seed": document["seed"],
         "timesteps": timesteps,
         "finished": timesteps >= document["total_timesteps"],
-        "steps_per_second": float(metrics.get("fps") or 0),
-        "training_seconds": float(metrics.get("seconds", 0)),
-        "compile_seconds": float(metrics.get("compile_seconds") or 0),
+        "steps_per_second": steps / max(seconds - compiling, 1e-9),  # of all processes; the table's are of the last
+        "training_seconds": seconds,
+        "compile_seconds": compiling,
         "evaluation_mean_return": float(evaluation["mean_return"]) if evaluation else None,
         "evaluation_episodes": int(evaluation.get("episodes") or 0),
         "evaluation_success_rate": float(evaluation["success_rate"]) if evaluation.get("success_rate") else None,
@@ -62,7 +64,6 @@ def print_report(run: Path, as_json: bool) -> None:
         return
     if evaluation and summary["finished"]:  # a run that stopped early has printed it already
         success = summary["evaluation_success_rate"]
-        compiling, seconds = summary["compile_seconds"], summary["training_seconds"]
         print(
             f"{env_id}: evaluation return {format_number(summary['evaluation_mean_return'])}"
             + (f", success rate {success:.0%}," if success is not None else "")

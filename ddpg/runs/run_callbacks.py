@@ -191,7 +191,7 @@ class LogCallback(Periodic):
             if self._metrics.run_state.logged < agent.num_timesteps:
                 self.act(agent)
         finally:
-            self._metrics.end()
+            self._metrics.end(agent)
             self._writer.close()
             self._writer = None
 

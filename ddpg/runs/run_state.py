@@ -26,6 +26,7 @@ _COUNTS = ("logged", "evaluated", "calls", "best_at")
 _SHAPES: dict[str, tuple[str, int]] = {
     **dict.fromkeys(_COUNTS, ("int64", 0)),
     "seconds": ("float64", 0),
+    "compile_seconds": ("float64", 0),
     "sums": ("float64", 1),
     "counts": ("int64", 1),
     "returns": ("float64", 1),
@@ -49,7 +50,8 @@ class RunState:
     Attributes:
         logged: the step of the last row of ``metrics.csv``.
         evaluated: the step of the last evaluation.
-        seconds: seconds of training so far.
+        seconds: seconds of training so far, in all processes of the run.
+        compile_seconds: those of them that went into compiling.
         calls, sums: number of updates reported since the last row, and the sums of their metrics.
         counts: the agent's counters at the last row.
         recent: returns and lengths of the last episodes.
@@ -60,6 +62,7 @@ class RunState:
     logged: int = 0
     evaluated: int = 0
     seconds: float = 0.0
+    compile_seconds: float = 0.0
     calls: int = 0
     sums: dict[str, float] = dataclasses.field(default_factory=dict)
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -87,11 +90,11 @@ class RunState:
         self.calls, self.sums = 0, dict.fromkeys(self.sums, 0.0)
         return means
 
-    def arrays(self, counts: Mapping[str, int], seconds: float) -> dict[str, np.ndarray]:
-        """Return the state as arrays, for an agent with these counters after ``seconds`` of training."""
+    def arrays(self, counts: Mapping[str, int], seconds: float, compile_seconds: float) -> dict[str, np.ndarray]:
+        """Return the state as arrays, for an agent with these counters after these seconds."""
         returns, lengths = zip(*self.recent, strict=True) if self.recent else ((), ())
         values: dict[str, Any] = {name: getattr(self, name) for name in _COUNTS}
-        values |= {"seconds": seconds, "sums": list(self.sums.values())}
+        values |= {"seconds": seconds, "compile_seconds": compile_seconds, "sums": list(self.sums.values())}
         values |= {"counts": [count - self.counts[name] for name, count in counts.items()]}
         values |= {"returns": returns, "lengths": lengths, "best": [self.best] * (self.best_at >= 0)}
         values |= {"tables": list(self.tables)}
@@ -121,11 +124,13 @@ class RunState:
         if anew:
             sums, none = np.zeros(len(metrics)), np.zeros(len(counts), np.int64)
             arrays = {**arrays, "calls": np.array(0), "sums": sums, "counts": none, "tables": np.array([], np.uint8)}
+        arrays = {"compile_seconds": np.array(0.0), **arrays}  # checkpoints of older versions lack it
         _check(where, arrays, {"sums": len(metrics), "counts": len(counts)})
         run_state = cls.begun(metrics, counts)
         for name in _COUNTS:
             setattr(run_state, name, int(arrays[name]))
         run_state.seconds = float(arrays["seconds"])
+        run_state.compile_seconds = float(arrays["compile_seconds"])
         run_state.sums = dict(zip(metrics, arrays["sums"].tolist(), strict=True))
         since = arrays["counts"].tolist()
         run_state.counts = {name: count - past for (name, count), past in zip(counts.items(), since, strict=True)}
@@ -180,9 +185,9 @@ class MetricsTracker:
         self._compiled = agent.compile_seconds or 0.0
         self._excluded = 0.0  # seconds
 
-    def end(self) -> None:
+    def end(self, agent: OffPolicyAgent) -> None:
         """Stop the clock until the next :meth:`begin`."""
-        self.run_state.seconds = self.seconds()
+        self.run_state.seconds, self.run_state.compile_seconds = self.seconds(), self.compile_seconds(agent)
 
     def leave_out(self, seconds: float) -> None:
         """Exclude this many seconds since :meth:`begin` from the training time."""
@@ -191,6 +196,10 @@ class MetricsTracker:
     def seconds(self) -> float:
         """Return the seconds of training, including those before :meth:`begin`."""
         return self.run_state.seconds + time.perf_counter() - self._start - self._excluded
+
+    def compile_seconds(self, agent: OffPolicyAgent) -> float:
+        """Return the seconds of compiling among :meth:`seconds`."""
+        return self.run_state.compile_seconds + (agent.compile_seconds or 0.0) - self._compiled
 
     def note_episode(self, episode: Episode) -> None:
         """Add a finished episode."""
@@ -204,15 +213,15 @@ class MetricsTracker:
         """Return the row of metrics since the last one, and begin the next.
 
         Returns:
-            ``seconds``, ``compile_seconds``, ``fps`` (without compile time), and the names of :func:`tags_of` that have
-            a value.
+            ``seconds``, ``compile_seconds``, ``fps`` (since :meth:`begin`, without compile time), and the names of
+            :func:`tags_of` that have a value.
         """
         run_state, now = self.run_state, agent.num_timesteps
-        seconds = self.seconds()
-        compiling = (agent.compile_seconds or 0.0) - self._compiled
+        seconds, compile_seconds = self.seconds(), self.compile_seconds(agent)
+        compiling = compile_seconds - run_state.compile_seconds
         row: dict[str, float] = {
             "seconds": seconds,
-            "compile_seconds": compiling,
+            "compile_seconds": compile_seconds,
             "fps": (now - self._start_steps) / max(seconds - run_state.seconds - compiling, 1e-9),
         }
         if run_state.recent:

@@ -55,12 +55,33 @@ def test_the_clock_goes_on_where_it_was_stopped(clock):
     agent = agent_at(0)
     tracker = MetricsTracker(run_state_at(0, seconds=1.0), agent)
     clock.now += 2
-    tracker.end()
+    tracker.end(agent)
     clock.now += 50
     tracker.begin(agent)
     clock.now += 4
     assert tracker.seconds() == 7.0
     assert tracker.row(agent)["fps"] == 0.0
+
+
+def test_seconds_of_compiling_are_those_of_all_processes(clock):
+    """The first process trains for 6 s, 2 s of them compiling; the second for 5 s, 1 s of them, in 40 steps."""
+    agent = agent_at(0)
+    tracker = MetricsTracker(run_state_at(0, seconds=0.0), agent)
+    clock.now += 6
+    agent.compile_seconds = 2.0
+    arrays = tracker.run_state.arrays(agent.counts, tracker.seconds(), tracker.compile_seconds(agent))
+    again = agent_at(100)
+    resumed = MetricsTracker(RunState.from_arrays("a.safetensors", arrays, ["loss"], again.counts), again)
+    clock.now += 5
+    again.num_timesteps, again.compile_seconds = 140, 1.0
+    row = resumed.row(again)
+    assert (row["seconds"], row["compile_seconds"], row["fps"]) == (11.0, 3.0, 10.0)
+    resumed.end(again)
+    resumed.begin(again)
+    assert resumed.row(again)["compile_seconds"] == 3.0
+    del arrays["compile_seconds"]  # as in a checkpoint of an older version
+    older = RunState.from_arrays("a.safetensors", arrays, ["loss"], again.counts)
+    assert (older.seconds, older.compile_seconds) == (6.0, 0.0)
 
 
 def test_a_row_holds_means_and_counts_since_the_last_one(clock):
@@ -82,7 +103,7 @@ def test_a_row_holds_means_and_counts_since_the_last_one(clock):
 
 def test_under_other_options_the_row_under_way_begins_anew():
     before = RunState(logged=10, evaluated=5, seconds=2.0, calls=3, sums={"loss": 6.0}, counts={"clipped_actions": 1})
-    arrays = before.arrays({"clipped_actions": 4}, 7.0)
+    arrays = before.arrays({"clipped_actions": 4}, 7.0, 1.5)
     counts = {"clipped_actions": 4, "dropped_transitions": 2}
     run_state = RunState.from_arrays("a.safetensors", arrays, ["loss", "other"], counts, anew=True)
     assert (run_state.logged, run_state.evaluated, run_state.seconds, run_state.calls) == (10, 5, 7.0, 0)
