@@ -127,6 +127,20 @@ def test_a_success_rate_is_shown_if_every_episode_reports(successes, text, monke
     assert text in drawn(terminal)
 
 
+def test_a_vector_that_passes_its_goal_is_at_100_percent(monkeypatch):
+    """Three environments make 102 steps for a goal of 100."""
+    terminal = on_a_terminal(monkeypatch, 120)
+    bar = ProgressBar()
+    agent = types.SimpleNamespace(num_timesteps=0)
+    bar.on_training_start(agent, 100)
+    while agent.num_timesteps < 100:
+        agent.num_timesteps += 3
+        bar.on_step(agent)
+    bar.on_training_end(agent)
+    assert "100%|" in drawn(terminal)
+    assert "102/102" in drawn(terminal)
+
+
 def test_the_bar_tells_that_an_update_is_compiled(monkeypatch):
     terminal = on_a_terminal(monkeypatch)
     said = []

@@ -194,6 +194,7 @@ class ProgressBar(Callback):
     def on_step(self, agent) -> None:
         """Advance the bar."""
         if self._bar is not None:
+            self._bar.total = max(self._bar.total, agent.num_timesteps)  # a vector's last step may pass the goal
             self._bar.update(agent.num_timesteps - self._bar.n)
 
     def on_episode_end(self, agent, episode: Episode) -> None:
