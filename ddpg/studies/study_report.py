@@ -32,6 +32,7 @@ COMPARISON_NOTE = (
 )
 ALL = "all environments"
 _ENDS = ("", "_low", "_high")
+_HELD = Holding._fields  # kept and dips
 
 
 def table_row(
@@ -51,15 +52,17 @@ def table_row(
         ``env``, ``config``, ``steps`` and the numbers of seeds. For ``final`` and ``maximum``: the interquartile mean
         and the ends of its 95 % bootstrap interval, ``_low`` and ``_high`` (Agarwal et al. 2021, arXiv 2108.13264); NaN
         if no seed has finished. For ``kept`` and ``dips`` (:mod:`ddpg.runs.curves`): the mean over the seeds that have
-        them, and its interval; the mean rather than the interquartile mean, so that a single run that forgets counts.
+        them, its interval, and the number of those seeds, ``_seeds``; the mean rather than the interquartile mean, so
+        that a single run that forgets counts.
     """
     row: dict[str, Any] = {"env": env, "config": config, "steps": steps, "seeds": len(finals), "seeds_asked": asked}
     for name, seeds in (("final", finals), ("maximum", [float(run.max()) for run in returns])):
         row |= {f"{name}{end}": value for end, value in zip(_ENDS, iqm_over_seeds(seeds), strict=True)}
     held = [holding(run) for run in returns]
-    for name in Holding._fields:
+    for name in _HELD:
         known = [value for value in (getattr(one, name) for one in held) if not np.isnan(value)]
         row |= {f"{name}{end}": value for end, value in zip(_ENDS, _mean_over_seeds(known), strict=True)}
+        row[f"{name}_seeds"] = len(known)
     return row
 
 
@@ -80,7 +83,7 @@ def holding_markdown(rows: Sequence[dict[str, Any]]) -> str:
     heads = ("environment", "configuration", "steps", "seeds", "last / largest", "dips")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
-        cells = row["env"], row["config"], f"{row['steps']:,}", seeds_of(row), told(row, "kept"), told(row, "dips")
+        cells = row["env"], row["config"], f"{row['steps']:,}", seeds_of(row), *(_held(row, name) for name in _HELD)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -163,6 +166,12 @@ def told(row: dict[str, Any], name: str) -> str:
     """
     centre, low, high = (row[f"{name}{end}"] for end in _ENDS)
     return "n/a" if row["seeds"] and np.isnan(centre) else interval(centre, low, high)
+
+
+def _held(row: dict[str, Any], name: str) -> str:
+    """Return ``kept`` or ``dips`` of a row as text, with the number of seeds that have it if not all have."""
+    count = row[f"{name}_seeds"]
+    return told(row, name) + (f", of {count} seed{'s' * (count > 1)}" if 0 < count < row["seeds"] else "")
 
 
 def interval(centre: float, low: float, high: float) -> str:

@@ -52,6 +52,20 @@ def test_a_table_over_the_seeds_that_are_finished(tmp_path, monkeypatch):
     assert written == ["results.csv", "table.csv", "table.md", "curves.png"]
 
 
+def test_seeds_that_have_no_share_are_not_counted_in_its_mean(tmp_path, monkeypatch):
+    """Of four seeds one never rises. 5, 2 keeps 0.4 and dips; 5, 5 keeps 1 and does not; 1, 2 has nothing after."""
+    study = Stubbed(tmp_path, monkeypatch, 4)
+    for place, returns in zip(study.places, ([5.0, 2.0], [-5.0, -7.0], [5.0, 5.0], [1.0, 2.0]), strict=True):
+        train_by_hand(place, returns)
+    report = write_report(study.root, study.groups)
+    (row,) = table(report.table)
+    assert [row[name] for name in ("seeds", "kept_seeds", "dips_seeds")] == ["4", "3", "2"]
+    assert (float(row["kept"]), float(row["dips"])) == (pytest.approx(0.8), 0.5)
+    line = next(line for line in report.text.read_text().splitlines() if "| 0.8 (" in line)
+    _, _, _, _, seeds, kept, dips, _ = line.split("|")
+    assert (seeds, kept[-13:], dips[-13:]) == (" 4 ", ", of 3 seeds ", ", of 2 seeds ")
+
+
 def test_a_finished_run_that_never_rose_has_no_share_to_tell(tmp_path, monkeypatch):
     study = Stubbed(tmp_path, monkeypatch, 1)
     train_by_hand(study.places[0], [-5.0, -7.0])
