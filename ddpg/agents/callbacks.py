@@ -22,7 +22,7 @@ class Callback:
         """Learning begins; ``total_timesteps`` is where ``agent.num_timesteps`` will end."""
 
     def on_step(self, agent) -> bool | None:
-        """One step of every environment is done. Returning ``False`` ends learning after it."""
+        """One step of every environment, or part of a worker's rollout, is done. Returning ``False`` ends learning."""
 
     def on_episode_end(self, agent, episode: Episode) -> None:
         """An episode ended."""
@@ -246,13 +246,14 @@ class StopTrainingOnRewardThreshold(Callback):
         reward_threshold: the mean return (env units).
 
     Raises:
-        UsageError: if it is not a number.
+        UsageError: if it is not a number, or is NaN or infinite, which no return reaches.
     """
 
     def __init__(self, reward_threshold: float):
         if not is_real(reward_threshold):
             raise UsageError(f"reward_threshold={brief(reward_threshold)} must be a number, a mean return in env units")
-        if math.isnan(reward_threshold) if isinstance(reward_threshold, float) else abs(reward_threshold) > LARGEST_INT:
+        whole = isinstance(reward_threshold, (int, np.integer))
+        if abs(reward_threshold) > LARGEST_INT if whole else not reward_threshold < math.inf:
             raise UsageError(f"reward_threshold={brief(reward_threshold)} is reached by nothing; give a number")
         self._threshold = reward_threshold
 

@@ -66,7 +66,12 @@ def _flag(kind: type[Options], field: dataclasses.Field, default: Any, note: str
     scalar, many, optional = field_type(kind, field.name)
     about = field.metadata
     marks: list[Any] = [
-        tyro.conf.arg(help=about.get("help", "") + note, metavar=_metavar(field, kind), aliases=about.get("aliases"))
+        tyro.conf.arg(
+            help=about.get("help", "") + note,
+            metavar=_metavar(field, kind),
+            aliases=about.get("aliases"),
+            help_behavior_hint="(required)" if about.get("positional") and default == () else None,
+        )
     ]
     marks += [tyro.conf.Positional] * bool(about.get("positional"))
     hint: Any = scalar

@@ -295,7 +295,7 @@ class Plot(JSONOption):
     runs: tuple[str, ...] = option(
         (), "run directories, or directories that hold them", positional=True, metavar="RUN", is_path=True
     )
-    output: str = option("runs.png", "the PNG to write", aliases=("-o",), metavar="FILE", is_path=True)
+    output: str = option("runs.png", "the PNG, PDF or SVG to write", aliases=("-o",), metavar="FILE", is_path=True)
     against: str = option("steps", "the x axis", metavar="{steps,seconds}")
     measure: str = option("iqm", "average over seeds: interquartile mean or mean", metavar="{iqm,mean}")
     diagnose: bool = option(False, "draw one run's diagnostics instead: the state of its networks below its returns")

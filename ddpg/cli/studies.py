@@ -185,7 +185,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         with stdout_reserved_for_answer(self.json), self.imports_allowed():
             root, report, tuned = self._tuned()
         self._print(root, report, tuned)
-        _refuse_failures(tuned)
+        _refuse_failures(tuned, self.trials)
 
     def _tuned(self) -> "tuple[Path, TuningReport, TuningOutcome]":
         from ddpg.runs import run_directory
@@ -293,14 +293,17 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
 
 
-def _refuse_failures(tuned: "TuningOutcome") -> None:
-    """End the command with status 1 if trials or cells of the comparison failed.
+def _refuse_failures(tuned: "TuningOutcome", wanted: int) -> None:
+    """End the command with status 1 if trials or cells of the comparison failed; ``wanted`` is ``--trials``.
 
     Raises:
         CellsFailed: if any failed.
     """
+    more = f"failed trials are not repeated; for others give --trials of more than {wanted}"
     if tuned.stopped is not None:
-        raise CellsFailed(f"{tuned.stopped}; when that is fixed, the same command tries what is left")
+        left = len(tuned.trials) < wanted
+        then = "the same command tries what is left" if left else f"none of the {wanted} trials is left: {more}"
+        raise CellsFailed(f"{tuned.stopped}; when that is fixed, {then}")
     failed = [trial for trial in tuned.trials if trial.state == "failed"]
     if tuned.failed:
         cell, why = next(iter(tuned.failed.items()))
@@ -310,5 +313,5 @@ def _refuse_failures(tuned: "TuningOutcome") -> None:
     if failed:
         raise CellsFailed(
             f"{len(failed)} of {len(tuned.trials)} trials failed, {failed[0].number} with: {failed[0].reason}; the "
-            "results of the others are kept"
+            f"results of the others are kept; {more}"
         )

@@ -152,7 +152,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if episodes or evaluations:
         axes.legend(loc="lower right", fontsize=8)
-    return atomic_write.write_figure(run / "learning_curve.png", figure)
+    return atomic_write.write_figure(run / run_directory.PICTURE, figure)
 
 
 _EVALUATION = ("timesteps", "mean_return", "ci95_low", "ci95_high")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,11 @@ def resume_hint(run: Path, document: Mapping[str, Any]) -> str:
     newest = run_directory.checkpoints(run)[-1:]
     command = command_for("resume", run, document)
     return f"go on from step {newest[0].name} with: {command}" if newest else "it has no checkpoint"
+
+
+def without_resume_hint(text: str) -> str:
+    """Return a message without the sentence of :func:`resume_hint` at its end."""
+    return re.sub(r"(; with that put right)?[;,] go on from step \d+ with: .*", "", text)
 
 
 def print_report(run: Path, as_json: bool) -> None:

@@ -171,7 +171,13 @@ class LogCallback(Periodic):
         self._metrics.note_update(metrics)
 
     def on_evaluation(self, agent: OffPolicyAgent, evaluation: Evaluation) -> None:
-        """Write an evaluation."""
+        """Write an evaluation.
+
+        Raises:
+            UsageError: if it is not one.
+        """
+        if not isinstance(evaluation, Evaluation):
+            raise UsageError(f"evaluation={brief(evaluation)} must be an Evaluation; report what ddpg.evaluate returns")
         self._metrics.leave_out(evaluation.seconds)
         if self._writer:
             self._writer.add_evaluation(agent.num_timesteps, evaluation.summary())
@@ -265,7 +271,7 @@ class TrackerCallback(LogCallback):
 
     def __init__(self, tracker: Any, log_interval: int = 1_000, **options: Any):
         super().__init__(log_interval)
-        tracker = as_tracker(tracker)
+        tracker = as_tracker(tracker, "tracker")
         has = {name: callable(getattr(tracker, name, None)) for name in ("init", "log", "finish")}
         if not has["log"] or (has["init"] and not has["finish"]):
             missing = ", ".join(name for name, there in has.items() if not there)

@@ -29,6 +29,7 @@ from ddpg.errors import FileFault, UsageError, brief, with_filename
 from ddpg.runs import run_config
 
 DIAGNOSTICS = "diagnostics.csv"
+PICTURE = "learning_curve.png"
 _BEGUN = ".ddpg-begun-"
 KEEP_CHECKPOINTS = 2
 _LEFT = re.compile(r"\.(?P<name>.+)\.ddpg-(writing|old)")

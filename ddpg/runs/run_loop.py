@@ -126,12 +126,15 @@ def run_to_goal(
         finish_run(run, agent, name)
 
 
-def finish_run(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
-    """Finish a run: delete old checkpoints, and plot the learning curve."""
+def finish_run(run: Path, agent: OffPolicyAgent, env_id: str) -> bool:
+    """Finish a run: delete old checkpoints, and plot the learning curve; return whether that changed the picture."""
     from ddpg.runs.plotting import plot_learning_curve  # imported late, because Matplotlib would delay the start
 
     run_directory.prune_checkpoints(run)
+    picture = run / run_directory.PICTURE
+    before = picture.read_bytes() if picture.exists() else None
     plot_learning_curve(run, f"{type(agent).__name__} on {env_id}, seed {agent.seed}")
+    return picture.read_bytes() != before
 
 
 @contextlib.contextmanager

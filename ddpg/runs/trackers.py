@@ -38,24 +38,25 @@ class MLflow:
         self._module.end_run()
 
 
-def as_tracker(tracker: Any) -> Any:
+def as_tracker(tracker: Any, what: str = "track") -> Any:
     """Return a tracker object with ``log``, and with ``init`` and ``finish`` unless its run has been started already.
 
     Args:
         tracker: one of :data:`TRACKERS`, such a module, or an object of the user.
+        what: the argument's name, for messages.
 
     Raises:
         UsageError: if the name is unknown, or the package is not installed.
     """
     if isinstance(tracker, str):
-        tracker = _imported(tracker)
+        tracker = _imported(tracker, what)
     if not callable(getattr(tracker, "log", None)) and not callable(getattr(tracker, "log_metrics", None)):
-        raise UsageError(f"track={brief(tracker)} is neither one of {', '.join(TRACKERS)} nor an object with log()")
+        raise UsageError(f"{what}={brief(tracker)} is neither one of {', '.join(TRACKERS)} nor an object with log()")
     is_mlflow = all(callable(getattr(tracker, name, None)) for name in ("start_run", "log_metrics", "end_run"))
     return MLflow(tracker) if is_mlflow else tracker
 
 
-def _imported(name: str) -> ModuleType:
+def _imported(name: str, what: str) -> ModuleType:
     if name not in TRACKERS:
-        raise UsageError(f"track={brief(name)} is not one of {', '.join(TRACKERS)}{did_you_mean(name, TRACKERS)}")
-    return import_optional(name, f"track={name!r}", f"install it: pip install {name}")
+        raise UsageError(f"{what}={brief(name)} is not one of {', '.join(TRACKERS)}{did_you_mean(name, TRACKERS)}")
+    return import_optional(name, f"{what}={name!r}", f"install it: pip install {name}")

@@ -197,7 +197,7 @@ def resume(
 
     On the same machine, with the same versions, the run ends as if it had never been interrupted
     (docs/reliability.md). A run with workers goes on with new episodes instead. If the latest checkpoint is damaged,
-    the one before it is used, with a warning.
+    the one before it is used, with a warning. A run that has reached its goal, but lacks its picture, is drawn.
 
     Args:
         run: the run directory.
@@ -239,6 +239,13 @@ def resume(
     document = run_directory.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = validate_int(total_timesteps, "total_timesteps", 1)
+    for name, value, fits in (
+        ("workers", workers, document["collector"] != "local"),
+        ("ray_address", ray_address, document["collector"] == "ray"),
+    ):
+        if value is not None and not fits:
+            where = "workers" if name == "workers" else "workers on Ray"
+            raise UsageError(f"{name}={brief(value)} is for a run with {where}, and {run} has none; leave it out")
     document |= {"workers": validate_int(workers, "workers", 1)} if workers is not None else {}
     document |= {"ray_address": ray_address} if ray_address is not None else {}
     if offline_timesteps is not None:
@@ -268,7 +275,14 @@ def resume(
         run_state = _read_run_state(path, agent)
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"] and run_state.evaluated >= agent.num_timesteps:
-            run_loop.finish_run(run, agent, env_id)  # the process may have been killed before it finished the run
+            # The process may have been killed before it finished the run, or could not write the picture.
+            drawn = run_loop.finish_run(run, agent, env_id)
+            if drawn and agent.num_timesteps == document["total_timesteps"]:
+                print_to_stderr(
+                    f"{run} has reached its {agent.num_timesteps} steps, and only its {run_directory.PICTURE} was "
+                    "missing or older; it is drawn"
+                )
+                return run
             raise UsageError(_nothing_left(run, agent.num_timesteps, document["total_timesteps"]))
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)

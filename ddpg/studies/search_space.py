@@ -18,6 +18,13 @@ _SHAPES = (
     "a list of choices, or a range, { low = ..., high = ... }, to which log = true may be added; with extend = true in "
     "the file also false, which leaves the option out"
 )
+# What a search space cannot vary, and the flag of ``ddpg tune`` that sets it.
+_FLAGS = {
+    "seed": "--seeds is the number of seeds per trial, and --tuning-seed that of the search",
+    "total_timesteps": "give --total-timesteps, the steps of every trial",
+    "evaluation_interval": "give --evaluation-interval",
+    "evaluation_episodes": "give --evaluation-episodes",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +119,8 @@ def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None 
     if not isinstance(extend, bool):
         raise UsageError(f"{where}: extend={extend!r} must be true or false")
     table = read_toml(default) if extend else {}
+    for name in _FLAGS.keys() & values.keys() - {field.name for field in dataclasses.fields(kind)}:
+        raise UsageError(f"{where}: {name} is no option to vary; {_FLAGS[name]}")
     check_names([field.name for field in dataclasses.fields(kind)], table | values, f"{where}: {kind.__name__}")
     usual = {name: _field(kind, name, value, str(default)) for name, value in table.items() if name not in values}
     own = {name: _field(kind, name, v, where) for name, v in values.items() if not (extend and v is False)}
@@ -152,6 +161,10 @@ def _field(kind: type, name: str, value: Any, where: str) -> Range | Choices:
         return _range(kind, name, value, where)
     if not isinstance(value, list):
         raise UsageError(f"{where}: {name}={value!r} must be {_SHAPES}")
+    if many and (flat := [one for one in value if not isinstance(one, list) and one != "none"]):
+        raise UsageError(
+            f"{where}: {name}={value!r} has the choice {flat[0]!r}, and each choice is a list; give one as [{value!r}]"
+        )
     choices = [None if optional and one == "none" else _coerced(kind, name, one, where) for one in value]
     if not choices or any(choices.count(one) > 1 for one in choices):
         raise UsageError(f"{where}: {name}={value!r} must be at least one choice, and different ones")

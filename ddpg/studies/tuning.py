@@ -11,6 +11,7 @@ from ddpg.errors import UsageError
 from ddpg.progress import format_number
 from ddpg.runs import run_directory, signals
 from ddpg.runs.lock import run_lock
+from ddpg.runs.report import without_resume_hint
 from ddpg.studies.cell_process import COMMAND
 from ddpg.studies.scheduler import STOP_MESSAGE, TrialScheduler, check_engine, engine_of
 from ddpg.studies.slurm_commands import SlurmOptions
@@ -104,7 +105,11 @@ class Tuner:
 
     def _follow(self, trial: "_RunningTrial") -> None:
         number = trial.number
-        failed = [why for folder in trial.folders if (why := self._failure_of(folder)) is not None]
+        failed = [
+            without_resume_hint(why)  # a failed trial is not read again
+            for folder in trial.folders
+            if (why := self._failure_of(folder)) is not None
+        ]
         if failed and _DIVERGED in failed[0]:
             self._trials.prune(number, failed[0])
             self._finish(trial, f"pruned: {failed[0]}")

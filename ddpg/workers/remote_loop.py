@@ -15,7 +15,7 @@ from ddpg.agents.callbacks import Callback, asks_to_stop
 from ddpg.agents.learn_loop import ROUNDING, LearnLoop
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config.algorithm_options import DDPGConfig
-from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.validation import validate_int
 from ddpg.policies.exploration import Exploration
@@ -264,11 +264,17 @@ def learning_from_workers(
         The agent's loop, with its counters.
 
     Raises:
-        UsageError: if the collector is unknown, an option is set that workers do not support, or Ray is not installed.
+        UsageError: if the collector is unknown or ``"local"``, ``make_env`` is no function, an option is set that
+            workers do not support, or Ray is not installed.
     """
-    check_collector(collector, workers, ray_address)
-    if collector == "local":
+    if isinstance(collector, str) and collector == "local":
         raise UsageError("collector='local' has no workers; call learn() without this block")
+    check_collector(collector, workers, ray_address)
+    if not callable(make_env):
+        raise UsageError(
+            f"make_env={brief(make_env)} must be a function that returns an environment, such as "
+            "functools.partial(gymnasium.make, 'Pendulum-v1')"
+        )
     workers, length = int(workers), validate_int(length, "length", at_least=1)
     first_step = agent.num_timesteps
     timeout = RolloutTimeout(rollout_timeout)

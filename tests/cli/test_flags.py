@@ -69,6 +69,12 @@ def helped(*arguments, capsys, monkeypatch):
     return captured.out
 
 
+def test_runs_to_plot_are_required(capsys, monkeypatch):
+    text = in_one_line(helped("plot", capsys=capsys, monkeypatch=monkeypatch))
+    assert "directories that hold them (required)" in text
+    assert "the PNG, PDF or SVG to write" in text
+
+
 def in_one_line(text):
     """Return what stands in the boxes, without their lines."""
     return " ".join(re.sub("[│─╭╮╰╯]|---+", " ", text).split())

@@ -58,8 +58,11 @@ def test_it_goes_on_with_new_episodes_and_all_that_was_learned(run):
 
 def test_a_run_without_workers_gets_none_later(run, tmp_path):
     plain = train("Pendulum-v1", CONFIG, root=tmp_path, total_timesteps=200, **OPTIONS)
-    with refuses(UsageError, "workers=2 collector='process' 'ray'"):
-        resume(plain, total_timesteps=400, workers=2, progress_bar=False)
+    for given in ({"workers": 2}, {"ray_address": "auto"}):
+        (name,) = given
+        with refuses(UsageError, f"{name} {plain} leave out") as caught:
+            resume(plain, total_timesteps=400, progress_bar=False, **given)
+        assert "set the collector" not in str(caught.value)  # resume has no flag for the collector
 
 
 def test_options_that_workers_cannot_keep_leave_nothing_behind(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from ddpg.checkpoints import target_dir
 from ddpg.cli.main import main
 from ddpg.runs import run_config
-from ddpg.runs.report import allow_import_flags, command_for, print_report
+from ddpg.runs.report import allow_import_flags, command_for, print_report, without_resume_hint
 
 HARBOUR = """
 import gymnasium as gym
@@ -74,6 +74,19 @@ def test_words_of_a_command():
     assert command_for("evaluate", Path("runs/X-v0/1"), {"env_id": "X-v0"}) == "ddpg evaluate runs/X-v0/1"
     assert command_for("evaluate", Path("-x/1"), {"env_id": "X-v0"}) == "ddpg evaluate ./-x/1"
     assert allow_import_flags("b:X-v0", "Y-v0", "a:Z-v0", "b:W-v0") == ["--allow-import", "b", "--allow-import", "a"]
+
+
+def test_a_message_without_how_to_resume():
+    """As run_loop.py ends its messages, after an environment's fault and after a file's."""
+    for text, left in (
+        ("after step 9: it broke; what was learned is saved; ", "after step 9: it broke; what was learned is saved"),
+        (
+            "disk full; earlier checkpoints are intact; with that put right, ",
+            "disk full; earlier checkpoints are intact",
+        ),
+    ):
+        assert without_resume_hint(f"{text}go on from step 60 with: ddpg resume a/1 (status 4)") == left
+    assert without_resume_hint("no such key") == "no such key"
 
 
 def test_the_speed_of_a_resumed_run_is_of_all_its_processes(tmp_path, capsys):

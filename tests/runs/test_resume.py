@@ -258,15 +258,20 @@ def test_a_damaged_newest_checkpoint_is_passed_over(copied, straight):
     assert int(older.name) < int(newest.name)
 
 
-def test_a_run_at_its_goal_is_tidied(copied):
+def test_a_run_at_its_goal_is_tidied(copied, capsys):
     """A kill may have come after the last checkpoint, and before the oldest was let go and the picture drawn."""
     older, newest = run_directory.checkpoints(copied)
     shutil.copytree(older, older.with_name("1"))
     (copied / "learning_curve.png").unlink()
-    with refuses(UsageError, "reached"):
-        resume(copied, progress_bar=False)
+    assert resume(copied, progress_bar=False) == copied
     assert run_directory.checkpoints(copied) == [older, newest]
     assert (copied / "learning_curve.png").exists()
+    assert "learning_curve.png" in capsys.readouterr().err
+    with refuses(UsageError, "reached"):
+        resume(copied, progress_bar=False)
+    (copied / "learning_curve.png").write_bytes(b"of a shorter goal")
+    with refuses(UsageError, "total_timesteps=5"):
+        resume(copied, total_timesteps=5, progress_bar=False)
 
 
 def test_a_changed_number_in_a_table_is_told_and_left_alone(copied):

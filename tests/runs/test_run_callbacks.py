@@ -229,6 +229,14 @@ def test_seconds_of_evaluations_are_not_training(idle):
     assert tracker.calls[-2][1]["time/fps"] > 1e6  # more was left out than there was
 
 
+def test_a_number_is_no_evaluation_to_log(idle, tmp_path):
+    def report(agent):
+        agent.report_evaluation(3.0)
+
+    with refuses(UsageError, "evaluation=3.0 ddpg.evaluate"):
+        idle.learn(1, [report, CSVCallback(tmp_path)])
+
+
 @pytest.mark.parametrize("name", ["metrics.csv", "config.json"])
 def test_tables_of_somebody_else_are_left_alone(idle, tmp_path, name):
     (tmp_path / name).write_text("timesteps,mine\n1,2\n")
@@ -326,7 +334,7 @@ def test_numbers_out_of_range(make):
         make()
 
 
-@pytest.mark.parametrize("threshold", [float("nan"), "high", True])
+@pytest.mark.parametrize("threshold", [float("nan"), np.float32("nan"), float("inf"), np.float64("inf"), "high", True])
 def test_a_threshold_is_a_number(threshold):
     with refuses(UsageError, "number"):
         StopTrainingOnRewardThreshold(threshold)

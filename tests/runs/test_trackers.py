@@ -103,6 +103,8 @@ def test_what_is_not_installed_is_one_line_before_anything_begins(name, monkeypa
     assert not list(tmp_path.iterdir())
     with refuses(UsageError, "'wandb'"):
         as_tracker("wnadb")
+    with refuses(UsageError, "tracker='wnadb'"):  # as the callback's argument is called
+        TrackerCallback("wnadb")
 
 
 def test_mlflow_is_known_by_its_calls():

@@ -14,18 +14,20 @@ TRIALS = [
 
 
 @pytest.mark.parametrize(
-    ("stopped", "cells", "trials", "told"),
+    ("stopped", "cells", "wanted", "told", "untold"),
     [
-        ("the first three trials failed", {"a/1": "disk full"}, TRIALS, ["the first three trials failed"]),
-        (None, {"a/1": "disk full", "a/2": "killed"}, TRIALS, ["2 cells", "a/1", "disk full"]),
-        (None, {}, TRIALS, ["1 of 2 trials", "no such key"]),
+        ("three trials failed", {"a/1": "disk full"}, 3, ["three trials failed", "what is left"], "--trials"),
+        ("three trials failed", {}, 2, ["three trials failed", "--trials of more than 2"], "the same command"),
+        (None, {"a/1": "disk full", "a/2": "killed"}, 2, ["2 cells", "a/1", "disk full"], "--trials"),
+        (None, {}, 2, ["1 of 2 trials", "no such key", "--trials of more than 2"], "the same command"),
     ],
 )
-def test_the_first_cause_is_told(stopped, cells, trials, told):
+def test_the_first_cause_is_told(stopped, cells, wanted, told, untold):
     with pytest.raises(CellsFailed) as caught:
-        _refuse_failures(types.SimpleNamespace(stopped=stopped, failed=cells, trials=trials))
+        _refuse_failures(types.SimpleNamespace(stopped=stopped, failed=cells, trials=TRIALS), wanted)
     assert all(word in str(caught.value) for word in told)
+    assert untold not in str(caught.value)
 
 
 def test_nothing_is_refused_where_nothing_failed():
-    _refuse_failures(types.SimpleNamespace(stopped=None, failed={}, trials=TRIALS[:1]))
+    _refuse_failures(types.SimpleNamespace(stopped=None, failed={}, trials=TRIALS[:1]), 1)

@@ -232,8 +232,17 @@ def test_episodes_of_before_and_behind_workers_are_others(monkeypatch, own_loop)
 def test_a_collector_without_workers_is_none():
     with (
         DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent,
-        refuses(UsageError, "workers"),
-        learning_from_workers(agent, Counting, "local", None),
+        refuses(UsageError, "collector='local' learn()"),
+        learning_from_workers(agent, Counting, "local"),
+    ):
+        pass
+
+
+def test_an_id_is_no_function_that_makes_environments():
+    with (
+        DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent,
+        refuses(UsageError, "make_env='Pendulum-v1' functools.partial"),
+        learning_from_workers(agent, "Pendulum-v1"),
     ):
         pass
 
