@@ -22,7 +22,7 @@ def test_holding_is_of_finished_seeds():
     cells = [cell("table", "E", "r", 0, [5, 1]), cell("table", "E", "r", 1, [1, 4])]
     cells += [cell("table", "E", "r", 2, [900], asked=200), cell("table", "F", "r", 0, [1], asked=200)]
     lines = tables.holding(cells, "table", "long").splitlines()
-    assert lines[2:4] == ["| E | r | 200 | 2 of 3 | 0.6 (0.2 to 1) | 1 (1 to 1) |", ""]
+    assert lines[2:4] == ["| E | r | 200 | 2 of 3 | 0.6 (0.2 to 1) | 1 (1 to 1), of 1 seed |", ""]
     assert tables.holding(cells, "long") == "No runs of the study `long` yet."
 
 
