@@ -207,7 +207,7 @@ PRESETS = {
 }
 
 # For environments without a preset: what measured best elsewhere (docs/learning.md). With the recipe's Gaussian noise
-# of 0.1 a swing-up was not learned (benchmarks/studies/tuning_exploration.toml).
+# of 0.1 one of two seeds did not learn a swing-up (benchmarks/studies/tuning_exploration.toml, tuning_narrowing.toml).
 _ELSEWHERE: dict[type[AgentConfig], Preset] = {
     DDPGConfig: Preset(100_000, _AVERAGED | {"noise": "pink", "noise_scale": 0.5}, recipe="plus"),
     DQNConfig: Preset(100_000, _DISCRETE),
