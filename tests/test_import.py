@@ -21,7 +21,9 @@ from ddpg.workers.worker_options import import_ray
 
 
 def run(code: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def test_import_prints_nothing_and_is_lazy():
