@@ -246,7 +246,7 @@ class StopTrainingOnRewardThreshold(Callback):
         reward_threshold: the mean return (env units).
 
     Raises:
-        UsageError: if it is not a number, or is NaN or infinite, which no return reaches.
+        UsageError: if it is not a number, or one that no return reaches, such as NaN or infinity.
     """
 
     def __init__(self, reward_threshold: float):

@@ -228,10 +228,8 @@ class DiscreteActions:
             UsageError: if it is not an action of the space.
         """
         if not self.space.contains(action):
-            first, integer = (
-                int(self.space.start),
-                isinstance(action, (int, np.integer)) and not isinstance(action, bool),
-            )
+            first = int(self.space.start)
+            integer = isinstance(action, (int, np.integer))
             raise UsageError(
                 f"action {brief(action)} is outside the action space {self.space}; expected one integer, {first} to "
                 f"{first + int(self.space.n) - 1}{'' if integer else ', as of actions.reshape(-1).astype(int)'}"

@@ -40,7 +40,7 @@ class Hindsight:
         goals: k, the number of relabelled transitions for each unchanged one.
         space: the observation space before flattening.
         compute_reward: ``(achieved [n, *goal shape], desired [n, *goal shape], {}) -> [n]``, as the goals' spaces have
-            them; the rewards of the stored steps must be its own.
+            them; a warning is given where the stored rewards are others.
     """
 
     def __init__(self, replay: ReplayBuffer, goals: int, space: gym_spaces.Dict, compute_reward: Callable):
