@@ -166,3 +166,28 @@ class RewardNormalizer:
         self._moments.restore(arrays, "return statistics")
         self._largest = float(largest)
         self.end_episodes()
+
+
+def range_note(gamma: float, episode_steps: int | None, largest: float) -> str:
+    """Return a one-line warning if scaled rewards may add up to far more than a critic's values, or the empty string.
+
+    :class:`RewardNormalizer` sees the return of T steps, r (1 − γᵀ)/(1 − γ) for a constant reward r, and scales it to
+    at most 5. A truncated episode bootstraps, so Q is r/(1 − γ), 1/(1 − γᵀ) times as large. Up to twice as large
+    as the critic's values is allowed, since in most tasks Q stays below this bound.
+
+    Args:
+        gamma: γ.
+        episode_steps: T, after which episodes are truncated; ``None``: never.
+        largest: the largest absolute value that the critic can represent.
+    """
+    if episode_steps is None or gamma >= 1:
+        return ""
+    factor = 1 / (1 - gamma**episode_steps)
+    if factor <= 2 or TAIL * factor <= 2 * largest:
+        return ""
+    return (
+        f"gamma={gamma} looks about {1 / (1 - gamma):,.0f} steps ahead, but episodes are truncated after "
+        f"{episode_steps:,}, and rewards are scaled by the returns of episodes: Q may reach {TAIL * factor:.3g}, "
+        f"beyond the critic's values, which end at {largest:g} (v_min, v_max); take gamma="
+        f"{1 - 1 / episode_steps:.6g} or less, or wider values"
+    )

@@ -223,10 +223,19 @@ def default_evaluation_interval(name: str, n_envs: int, total_timesteps: int, co
         n_envs, total_timesteps, collector: as for :func:`ddpg.train`.
     """
     twentieth = max(1, total_timesteps // 20)
-    longest = gym.registry[name].max_episode_steps if name in gym.registry else None
+    longest = episode_limit(name)
     if collector != "local" or n_envs == 1 or longest is None:
         return twentieth
     return min(max(twentieth, 2 * n_envs * longest), total_timesteps)
+
+
+def episode_limit(name: str) -> int | None:
+    """Return the steps after which an episode is truncated, or ``None``: never, or not known.
+
+    Args:
+        name: the environment's id, from :func:`env_id_of`.
+    """
+    return gym.registry[name].max_episode_steps if name in gym.registry else None
 
 
 def env_id_of(env: gym.Env) -> str:

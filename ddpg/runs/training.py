@@ -16,7 +16,7 @@ from ddpg.agents.learn_loop import OfflineLoop
 from ddpg.agents.off_policy import OffPolicyAgent, agent_for, load_agent
 from ddpg.algorithms.registry import algorithm_of
 from ddpg.checkpoints import checkpoint, target_dir
-from ddpg.config.algorithm_options import AgentConfig
+from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
 from ddpg.config.imports import imports_allowed, references_of
 from ddpg.config.presets import budget_note, offline_recipe, preset_for, recipe_options
 from ddpg.errors import EnvironmentFault, UsageError, brief, file_faults
@@ -31,6 +31,7 @@ from ddpg.interaction.validation import (
     validate_text,
 )
 from ddpg.progress import print_to_stderr
+from ddpg.replay.normalizers import range_note
 from ddpg.runs import dataset as datasets
 from ddpg.runs import run_config, run_directory, run_loop, signals
 from ddpg.runs.env_factory import (
@@ -38,6 +39,7 @@ from ddpg.runs.env_factory import (
     check_vector,
     default_evaluation_interval,
     env_id_of,
+    episode_limit,
     full_id,
     make_env,
     make_training_env,
@@ -146,6 +148,8 @@ def train(
         resource_limits.check_counts(agent.config)
         if dataset is None and (short := budget_note(name, agent.config, total_timesteps)):
             print_to_stderr(short)
+        if note := value_range_note(name, agent.config):
+            print_to_stderr(f"{name}: {note}")
         usual = default_evaluation_interval(name, n_envs, total_timesteps, collector)
         document = {
             "env_id": full_id(env_id, name),
@@ -352,6 +356,14 @@ def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int)
         + (f" and then stepped the environment; give {learned}" if ended else f"; give {learned} or more")
         + ", or leave it out"
     )
+
+
+def value_range_note(name: str, config: AgentConfig) -> str:
+    """Return a one-line warning if the critic's range of values is too small for γ, or the empty string."""
+    if not (isinstance(config, DDPGConfig) and config.normalize_rewards and config.critic != "scalar"):
+        return ""
+    assert config.gamma is not None  # the agent has replaced None
+    return range_note(config.gamma, episode_limit(name), max(abs(config.v_min), abs(config.v_max)))
 
 
 def _usual_options(name: str, kind: type[AgentConfig], total_timesteps: int, dataset: Any) -> dict[str, Any]:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refuses
+from refusals import lacking, refuses
 
 from ddpg import UsageError
-from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
+from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer, range_note
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.floats(-1e3, 1e3))
@@ -100,3 +100,21 @@ def test_a_largest_return_that_cannot_be():
     for bad in (np.asarray(-1.0), np.zeros(1), np.asarray(1)):
         with refuses(UsageError, "largest return"):
             normaliser.restore(normaliser.state() | {"largest": bad})
+
+
+def test_a_range_of_values_too_small_for_gamma_is_said():
+    """Rewards of 1 for T = 2 steps with gamma 0.9: the largest return, 1.9, is scaled to 5, and Q = 10 to 26.3."""
+    q = 10 * 5 / 1.9
+    assert lacking(range_note(0.9, 2, 10.0), "gamma=0.9", "2", "26.3", "10", "gamma=0.5") == []
+    assert range_note(0.9, 2, q / 2 + 0.01) == ""
+    assert range_note(0.9, 2, q / 2 - 0.01)
+    assert range_note(0.5, 2, 1.0) == ""  # a range too small for any gamma is another fault
+    assert range_note(0.9, None, 1.0) == ""
+    assert range_note(1.0, 2, 1.0) == ""
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1, exclude_max=True))
+def test_the_gamma_that_is_advised_needs_no_advice(steps, gamma):
+    note = range_note(gamma, steps, 5.0)
+    if note:
+        assert range_note(float(note.rpartition("gamma=")[2].split()[0]), steps, 5.0) == ""

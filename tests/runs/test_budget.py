@@ -5,12 +5,14 @@ import json
 import gymnasium as gym
 import pytest
 from agent_options import DQN_PRESETS
+from refusals import lacking
 
 import ddpg
 from ddpg import DDPGConfig, DQNConfig
 from ddpg.cli.main import main
 from ddpg.cli.train import Train
 from ddpg.config.presets import PRESETS, Preset, budget_note, preset_config, preset_for
+from ddpg.runs.training import value_range_note
 
 CONFIGS = dict.fromkeys((*DQN_PRESETS, "NobodysChoices-v0"), DQNConfig)
 
@@ -50,6 +52,30 @@ def test_a_run_of_the_usual_length_or_longer_has_its_presets_numbers(env_id):
     for steps in (preset.total_timesteps, 3 * preset.total_timesteps):
         assert preset.options_for(kind, steps) == preset.options
         assert budget_note(env_id, kind(**preset.options), steps) == ""
+    if env_id in PRESETS:
+        assert value_range_note(env_id, kind(**preset.options)) == ""
+
+
+def test_a_gamma_for_which_the_critic_has_no_values_is_said(tmp_path, capsys):
+    """Nobody's episodes have 5 steps, so that with gamma = 0.99 Q may be 20 times a return of five rewards."""
+    small = {"hidden": "8", "batch-size": "4", "evaluation-episodes": "1", "updates-per-step": "0.02", "atoms": "4"}
+    words = [word for name, value in small.items() for word in (f"--{name}", value)]
+    arguments = [
+        "train",
+        "Nobodys-v0",
+        "--recipe",
+        "plus",
+        "--total-timesteps",
+        "400",
+        "--learning-starts",
+        "50",
+        *words,
+    ]
+    arguments += ["--no-jit", "--no-progress-bar", "--root", str(tmp_path), "--gamma"]
+    assert main([*arguments, "0.99"]) == 0
+    assert lacking(capsys.readouterr().err, "Nobodys-v0", "gamma=0.99", "gamma=0.8", "v_max") == []
+    assert main([*arguments, "0.8"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_preset_that_explores_for_long_does_so_for_the_same_share():
@@ -96,7 +122,17 @@ def test_the_advice_is_another_number_also_where_steps_are_few(starts, steps, wo
 def test_a_run_notes_the_number_it_has_and_goes_on_with_it(tmp_path, capsys):
     small = {"hidden": "8", "batch-size": "4", "evaluation-episodes": "1", "updates-per-step": "0.02", "atoms": "4"}
     words = [word for name, value in small.items() for word in (f"--{name}", value)]
-    arguments = ["train", "Nobodys-v0", "--total-timesteps", "1000", "--no-jit", "--no-progress-bar", *words]
+    arguments = [
+        "train",
+        "Nobodys-v0",
+        "--total-timesteps",
+        "1000",
+        "--gamma",
+        "0.8",
+        "--no-jit",
+        "--no-progress-bar",
+        *words,
+    ]
     assert main([*arguments, "--root", str(tmp_path)]) == 0
     err = capsys.readouterr().err
     assert err.count("\n") == 1
