@@ -13,6 +13,7 @@ from ddpg.errors import UsageError
 CLIP = 10.0  # standard deviations at which normalized observations are clipped
 EPSILON = 1e-8  # added to the variance, so that a component that never changes becomes 0
 TAIL = 5.0  # after scaling, the largest return seen so far is at most this
+BEYOND = 1.25  # Q may be this many times as large as a critic's values before it is warned of
 LARGEST_COUNT = 2**53
 
 
@@ -172,8 +173,8 @@ def range_note(gamma: float, episode_steps: int | None, largest: float) -> str:
     """Return a one-line warning if scaled rewards may add up to far more than a critic's values, or the empty string.
 
     :class:`RewardNormalizer` sees the return of T steps, r (1 − γᵀ)/(1 − γ) for a constant reward r, and scales it to
-    at most 5. A truncated episode bootstraps, so Q is r/(1 − γ), 1/(1 − γᵀ) times as large. Up to twice as large
-    as the critic's values is allowed, since in most tasks Q stays below this bound.
+    at most 5. A truncated episode bootstraps, so Q is r/(1 − γ), 1/(1 − γᵀ) times as large. A little beyond the
+    critic's values is allowed, since in most tasks Q stays below this bound.
 
     Args:
         gamma: γ.
@@ -183,11 +184,11 @@ def range_note(gamma: float, episode_steps: int | None, largest: float) -> str:
     if episode_steps is None or gamma >= 1:
         return ""
     factor = 1 / (1 - gamma**episode_steps)
-    if factor <= 2 or TAIL * factor <= 2 * largest:
+    if factor <= BEYOND or TAIL * factor <= BEYOND * largest:
         return ""
     return (
         f"gamma={gamma} looks about {1 / (1 - gamma):,.0f} steps ahead, but episodes are truncated after "
         f"{episode_steps:,}, and rewards are scaled by the returns of episodes: Q may reach {TAIL * factor:.3g}, "
-        f"beyond the critic's values, which end at {largest:g} (v_min, v_max); take gamma="
-        f"{1 - 1 / episode_steps:.6g} or less, or wider values"
+        f"beyond the critic's values, which end at {largest:g}; take gamma={max(0, 1 - 2 / episode_steps):.6g} or "
+        f"less, or wider values (v_min, v_max, atoms)"
     )

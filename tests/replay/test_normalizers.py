@@ -105,10 +105,10 @@ def test_a_largest_return_that_cannot_be():
 def test_a_range_of_values_too_small_for_gamma_is_said():
     """Rewards of 1 for T = 2 steps with gamma 0.9: the largest return, 1.9, is scaled to 5, and Q = 10 to 26.3."""
     q = 10 * 5 / 1.9
-    assert lacking(range_note(0.9, 2, 10.0), "gamma=0.9", "2", "26.3", "10", "gamma=0.5") == []
-    assert range_note(0.9, 2, q / 2 + 0.01) == ""
-    assert range_note(0.9, 2, q / 2 - 0.01)
-    assert range_note(0.5, 2, 1.0) == ""  # a range too small for any gamma is another fault
+    assert lacking(range_note(0.9, 2, 10.0), "gamma=0.9", "2", "26.3", "10", "gamma=0") == []
+    assert range_note(0.9, 2, q / 1.25 + 0.01) == ""
+    assert range_note(0.9, 2, q / 1.25 - 0.01)
+    assert range_note(0.4, 2, 1.0) == ""  # a range too small for any gamma is another fault
     assert range_note(0.9, None, 1.0) == ""
     assert range_note(1.0, 2, 1.0) == ""
 
