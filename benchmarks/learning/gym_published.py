@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.learning.long_form import Cell
+from benchmarks.learning.midway import return_at
 from benchmarks.learning.normalised import REFERENCES, RESAMPLES, normalised
 
 OPERATIONS = Path(__file__).parents[1] / "results" / "operations.json"  # counted by benchmarks.speed.roofline
@@ -66,7 +67,7 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
         holds = float(np.mean([cell.final / cell.returns.max() for cell in runs["Hopper-v5"]]))
         for when, share in ((ANY_TIME, BEFORE_COOLDOWN if cools else 1), (KNOWN, 1))[: 1 + cools]:
             step = round(share * asked)
-            returns = {env_id: [_at(cell, step) for cell in own] for env_id, own in runs.items()}
+            returns = {env_id: [return_at(cell, step) for cell in own] for env_id, own in runs.items()}
             last = holds if share == 1 else None
             agent = Agent({step: _mean(returns)}, last, gmac(counted), seeds, _interval(returns))
             found[f"`{recipe}`, {when}"] = agent
@@ -118,11 +119,6 @@ def first_score(agent: Agent) -> float:
 
 def _counts(cell: Cell) -> bool:
     return cell.study in ("table", "averaged") and cell.finished
-
-
-def _at(cell: Cell, step: int) -> float:
-    """Return the first evaluation at or after a step; within an episode, that is the one at the episode's end."""
-    return float(cell.returns[int((cell.steps >= step).argmax())])
 
 
 def _mean(returns: Mapping[str, Sequence[float]]) -> float:

@@ -1,17 +1,22 @@
-"""Measure what the cooldown of `plus` adds: runs that end at a step, compared with longer runs at that step.
+"""Read runs on the way, where their learning rates are still constant.
 
-`plus` lowers its learning rates to 0 within the last fifth of a run. The table's runs end at 100,000 steps, so rates
-have reached 0 at their last evaluation. At that step the runs of `long.toml`, planned for 300,000 steps, still learn at
-full rates, like the agents whose published values are read from the middle of a run.
+What the cooldown of `plus` adds: runs that end at a step are compared with longer runs at that step. `plus` lowers its
+learning rates to 0 within the last fifth of a run. The table's runs end at 100,000 steps, so rates have reached 0 at
+their last evaluation. At that step the runs of `long.toml`, planned for 300,000 steps, still learn at full rates, like
+the agents whose published values are read from the middle of a run. Those of `million.toml` are read like these.
 """
 
 from collections.abc import Sequence
 
 from benchmarks.learning.long_form import Cell
+from benchmarks.learning.normalised import REFERENCES, normalised
 from benchmarks.learning.tables import nothing
 from ddpg.progress import format_number
+from ddpg.runs.curves import holding
 
 RECIPE = "plus"
+MILLION = "million"  # the study of the presets' longest runs
+ON_THE_WAY = (100_000, 300_000)  # steps, of which others publish returns
 
 
 def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
@@ -24,8 +29,7 @@ def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
     for (study, env_id, seed), long in own.items():
         early = own.get(("table", env_id, seed))
         if study == "long" and early is not None:
-            at = int((long.steps >= early.asked).argmax())
-            found.append((early, long, float(long.returns[at])))
+            found.append((early, long, return_at(long, early.asked)))
     return found
 
 
@@ -63,3 +67,29 @@ def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
         f"of {long.asked:,}, "
         f"`{RECIPE}` has {theres} in {env_id} (seeds {seeds}), where the runs of the table have {ends}."
     )
+
+
+def return_at(cell: Cell, step: int) -> float:
+    """Return the mean return of the first evaluation at or after a step; within an episode, that at its end."""
+    return float(cell.returns[int((cell.steps >= step).argmax())])
+
+
+def on_the_way(cells: Sequence[Cell]) -> str:
+    """Return a row for each finished run of a million steps: its return on the way and at the end, and how it held."""
+    runs = [cell for cell in cells if cell.study == MILLION and cell.finished]
+    if not runs:
+        return nothing(MILLION)
+    steps = (*ON_THE_WAY, runs[0].asked)
+    heads = ["environment", "seed", *(f"after {step:,}" for step in steps), "largest", "last / largest", "dips"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for cell in runs:
+        returns = [_with_score(cell.env_id, return_at(cell, step)) for step in steps]
+        kept = (format_number(round(value, 4)) for value in holding(cell.returns))
+        row = [cell.env_id, str(cell.seed), *returns, f"{cell.returns.max():,.0f}", *kept]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def _with_score(env_id: str, value: float) -> str:
+    score = f" ({normalised(env_id, [value])[0]:.2f})" if env_id in REFERENCES else ""
+    return f"{value:,.0f}{score}"

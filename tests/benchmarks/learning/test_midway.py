@@ -25,6 +25,19 @@ def test_without_a_longer_run_there_is_nothing_to_compare():
     assert midway.table(cells) == midway.sentence(cells, "E") == "No runs of the study `long` yet."
 
 
+def test_a_run_of_a_million_steps_is_read_on_the_way():
+    """Ten evaluations, every 100,000 steps; scores of Hopper: (r - 18.791) / (3226 - 18.791)."""
+    returns = [1_000, 1_500, 2_000, 2_500, 3_226, 3_226, 1_000, 3_226, 4_000, 3_600]
+    run = cell("million", "Hopper-v5", "preset", 0, returns)
+    values = [(step * 1_000, measure, value) for step, measure, value in run.values if measure != long_form.ASKED]
+    run = long_form.make_cell(run.key, [*values, (0, long_form.ASKED, "1000000")])
+    unfinished = cell("million", "Ant-v5", "preset", 0, [1], asked=400)
+    assert midway.on_the_way([run, unfinished]).splitlines()[2:] == [
+        "| Hopper-v5 | 0 | 1,000 (0.31) | 2,000 (0.62) | 3,600 (1.12) | 4,000 | 0.9 | 0.2 |"
+    ]
+    assert midway.on_the_way([unfinished]) == "No runs of the study `million` yet."
+
+
 def test_versions_are_compared_by_both_means(tmp_path):
     """Scores 0, 0, 0, 1 have the mean 0.25 and the interquartile mean 0; one resample in 20 is of three ones."""
     random, reference = normalised.REFERENCES["Ant-v5"]
