@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from refusals import refuses
+from refusals import lacking, refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.cli.main import COMMANDS, main
@@ -197,6 +197,19 @@ def test_nothing_that_exists_is_called_foreign_and_everything_suggested_exists()
         assert not {*name_hints.ADVICE, *name_hints.RENAMED} & {*kind.flags()} - {"env"}
     assert {*name_hints.COMMANDS.values()} == {*COMMANDS}
     assert not {*name_hints.COMMANDS} & {*COMMANDS}
+
+
+def test_what_a_value_means_here_is_said_with_the_name(capsys):
+    """Steps there, updates here: a target network is copied four times too rarely with the same number."""
+    assert {*name_hints.MEANT} <= {*name_hints.RENAMED}
+    assert main([*DISCRETE.split(), "--target-network-frequency", "500"]) == 2
+    assert lacking(capsys.readouterr().err, "--target-update-interval", "updates", "updates_per_step") == []
+    assert main([*DISCRETE.split(), "--exploration-fraction", "0.1"]) == 2
+    assert lacking(capsys.readouterr().err, "--exploration-steps", "number", "steps") == []
+    with refuses(UsageError, "target_update_interval updates_per_step"):
+        DQNConfig(target_network_frequency=500)
+    with refuses(UsageError, "target_update_interval updates"):
+        DQNConfig(target_update_freq=500)
 
 
 def test_whole_numbers_in_exponents_are_numbers():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import tyro
 
 from ddpg.config.imports import imports_allowed, is_reference
-from ddpg.config.name_hints import ADVICE, renamed
+from ddpg.config.name_hints import ADVICE, meaning_here, renamed
 from ddpg.config.options import Options, field_type, option
 from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.progress import progress_message
@@ -198,7 +198,7 @@ def _hint(word: str, names: Sequence[str], prog: str) -> str:
     name = word.strip("-").replace("-", "_").lower()
     for candidate in (name, name.removeprefix("no_")):
         if here := renamed(candidate, names):
-            return f"; it is {_flag_name(here)} here"
+            return f"; it is {_flag_name(here)} here{meaning_here(candidate)}"
         if candidate in ADVICE:
             return f": {ADVICE[candidate].format(verb=prog.rpartition(' ')[2])}"
     if name in names:  # a positional argument

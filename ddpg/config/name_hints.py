@@ -195,6 +195,17 @@ _RENAMED: dict[tuple[str, ...], str] = {
 }
 RENAMED = {name: here for here, names in _RENAMED.items() for name in names.split()}
 
+# What else to say of a name whose value means something else here.
+_MEANT = {
+    "a number of environment steps": "exploration_fraction exploration_frac",
+    "counted in updates, which are updates_per_step for each environment step": "target_network_frequency "
+    "target_update_freq target_update_frequency target_update target_freq target_network_update_freq "
+    "hard_update_interval",
+    "updates for each environment step": "train_freq train_frequency update_every update_freq update_frequency",
+    "of DDPG's critic='categorical' and 'distributional'; DQN has no C51": "n_atoms num_atoms",
+}
+MEANT = {name: meaning for meaning, names in _MEANT.items() for name in names.split()}
+
 _ENV = "the environment has no flag, write its id: ddpg {verb} Pendulum-v1"
 _RATES = "use --actor-learning-rate and --critic-learning-rate, for DQN --learning-rate"
 _LEARNING_RATE = dict.fromkeys(("lr", "learning_rate", "step_size"), _RATES)
@@ -330,6 +341,16 @@ def renamed(name: str, known: Iterable[str]) -> str | None:
     known = {*known}
     name = name.lower().replace("-", "_")
     return next((here for here in RENAMED.get(name, ()) if here in known), None)
+
+
+def meaning_here(name: str) -> str:
+    """Return what to add to the name that :func:`renamed` returns, if its value means something else here.
+
+    >>> meaning_here("exploration_fraction")
+    ', a number of environment steps'
+    """
+    meaning = MEANT.get(name.lower().replace("-", "_"))
+    return f", {meaning}" if meaning else ""
 
 
 def value_here(value: object, choices: Iterable[str]) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddpg.config.imports import check_signature, import_reference, is_reference, reference_of
-from ddpg.config.name_hints import FILES, OPTIONS, renamed, value_here
+from ddpg.config.name_hints import FILES, OPTIONS, meaning_here, renamed, value_here
 from ddpg.errors import UsageError, brief, did_you_mean
 
 if TYPE_CHECKING:
@@ -291,7 +291,13 @@ def check_names(names: Sequence[str], values: Iterable[str], where: str, hints: 
         if name not in names:
             near = did_you_mean(name, names, cutoff=0.6) or f"; fields: {', '.join(names)}"
             here = renamed(name, names)
-            hint = f": {hints[name]}" if name in hints else near if here is None else f"; it is {here!r} here"
+            hint = (
+                f": {hints[name]}"
+                if name in hints
+                else near
+                if here is None
+                else f"; it is {here!r} here{meaning_here(name)}"
+            )
             raise UsageError(f"{where} has no field {name!r}{hint}")
 
 
