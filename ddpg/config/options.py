@@ -291,8 +291,8 @@ def check_names(names: Sequence[str], values: Iterable[str], where: str, hints: 
         if name not in names:
             near = did_you_mean(name, names, cutoff=0.6) or f"; fields: {', '.join(names)}"
             here = renamed(name, names)
-            here = near if here is None else f"; it is {here!r} here{meaning_here(name)}"
-            hint = f": {hints[name]}" if name in hints else here
+            other = near if here is None else f"; it is {here!r} here{meaning_here(name)}"
+            hint = f": {hints[name]}" if name in hints else other
             raise UsageError(f"{where} has no field {name!r}{hint}")
 
 
