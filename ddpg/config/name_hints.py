@@ -53,6 +53,15 @@ EVAL_CALLBACK = {
     "warn": "leave it out",
 }
 
+EVALUATE = {
+    "n_eval_episodes": "use episodes=",
+    "return_episode_rewards": "leave it out: the result has returns and lengths of each episode",
+    "callback": "leave it out: the result has returns and lengths of each episode",
+    "render": "use ddpg.record(agent, env, path)",
+    "reward_threshold": "compare the result's summary()['mean_return'] with it",
+    "warn": "leave it out",
+}
+
 CHECKPOINT_CALLBACK = {
     "name_prefix": "leave it out: checkpoints are save_path/<steps>",
     "save_vecnormalize": "leave it out: statistics of normalize_observations are in every checkpoint",

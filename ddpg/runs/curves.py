@@ -126,6 +126,7 @@ def find_runs(paths: Sequence[str | Path], against: str = "steps") -> list[Run]:
     for path in map(Path, paths):
         runs = [run for run, _ in runs_at(path, lambda run: run.times(against))]
         if not runs:
+            run_directory.refuse_zoo(path)
             raise UsageError(f"no run at {str(path)!r} or below it; give one such as runs/Pendulum-v1/1")
         found |= {run.path.resolve(): run for run in runs}
     return list(found.values())

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import special
 
 from ddpg import progress
+from ddpg.config.name_hints import EVALUATE, refuse_unknown
 from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.env_errors import MAX_FAULTS_IN_A_ROW, env_name
 from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper, spaces_of
@@ -80,6 +81,7 @@ def evaluate(
     seed: int | None = None,
     deterministic: bool = True,
     progress_bar: bool = False,
+    **unknown: Any,
 ) -> Evaluation:
     """Run whole episodes of ``policy`` in ``env``.
 
@@ -107,11 +109,12 @@ def evaluate(
         counted in every step, in a vector also in environments that have contributed all their episodes already.
 
     Raises:
-        UsageError: if ``episodes`` is below 1, ``policy`` is not a policy, ``env`` is not an environment, or a vector
-            has another autoreset mode.
+        UsageError: if a keyword is unknown, ``episodes`` is below 1, ``policy`` is not a policy, ``env`` is not an
+            environment, or a vector has another autoreset mode.
         EnvironmentFault: if the environment raised, or returned NaN or another invalid value; with
             ``on_bad_transition="drop"``, if episodes were abandoned in a hundred steps and none ended between them.
     """
+    refuse_unknown("evaluate", unknown, EVALUATE, ("episodes", "seed", "deterministic", "progress_bar"))
     episodes, seed = check_episodes(policy, episodes, seed)
     deterministic = validate_bool(deterministic, "deterministic")
     progress_bar = validate_bool(progress_bar, "progress_bar")

@@ -37,6 +37,7 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
         UsageError: if there is no such directory.
     """
     if not Path(root).is_dir():
+        run_directory.refuse_zoo(root)
         raise UsageError(f"no directory {str(root)!r}; train something, or name the one that holds runs")
     return [row for _, row in runs_at(Path(root), _about)]
 

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 
 from ddpg.checkpoints import atomic_write, safe_json, target_dir
 from ddpg.errors import FileFault, UsageError, brief, with_filename
+from ddpg.exports.zoo import PREFIX, is_zoo
 from ddpg.runs import run_config
 
 DIAGNOSTICS = "diagnostics.csv"
@@ -104,6 +105,20 @@ def _sweep_abandoned(parent: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
+def refuse_zoo(path: str | Path) -> None:
+    """Refuse ``zoo:NAME`` where a run is expected.
+
+    Raises:
+        UsageError: if ``path`` is that.
+    """
+    name = str(path)
+    if is_zoo(name):
+        raise UsageError(
+            f"{brief(name)} is a trained policy, not a run: it has no curves and cannot go on learning; for the "
+            f"command that trained it: ddpg zoo {name.removeprefix(PREFIX)}"
+        )
+
+
 def read_config(run: str | Path) -> dict[str, Any]:
     """Read ``config.json``.
 
@@ -113,6 +128,7 @@ def read_config(run: str | Path) -> dict[str, Any]:
     try:
         return run_config.read(Path(run))
     except FileNotFoundError:
+        refuse_zoo(run)
         raise UsageError(
             f"{str(run)!r} is not a run directory: it has no {run_config.CONFIG}; give one such as runs/Pendulum-v1/1"
         ) from None

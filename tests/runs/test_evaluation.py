@@ -207,3 +207,10 @@ def test_derived_seeds_stay_within_what_is_a_seed(derived, offset):
     assert derived(7) == 7 + offset * 10**6
     assert derived(2**63 - 1 - offset * 10**6) == 2**63 - 1
     assert derived(2**63 - 1) == offset * 10**6 - 1
+
+
+@pytest.mark.parametrize(("given", "here"), [({"n_eval_episodes": 2}, "episodes="), ({"episods": 2}, "'episodes'")])
+def test_keywords_of_another_package_are_translated(given, here):
+    with refuses(UsageError, "evaluate", next(iter(given))) as caught:
+        evaluate(Linear(), Walk(), **given)
+    assert here in str(caught.value)

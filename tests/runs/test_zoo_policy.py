@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from few_frames import few_frames
 from PIL import Image
-from refusals import refuses
+from refusals import lacking, refuses
 
 import ddpg
 from ddpg.cli.main import main
@@ -161,6 +161,14 @@ def test_unknown_names_and_checkpoints_are_refused_in_one_line(command, capsys):
     assert main([command, "zoo:CartPole-v1", "--checkpoint", "best"]) == 2
     error = capsys.readouterr().err
     assert "checkpoint" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["resume", "plot", "runs"])
+def test_what_needs_a_run_says_that_a_policy_is_none(command, capsys):
+    assert main([command, "zoo:CartPole-v1"]) == 2
+    error = capsys.readouterr().err
+    assert lacking(error, "zoo:CartPole-v1", "run", "ddpg zoo CartPole-v1") == []
     assert error.count("\n") == 1
 
 
