@@ -7,14 +7,14 @@ term changed. :mod:`ddpg.algorithms.registry` gives it a name, its options and i
 import abc
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.gradients.backward import huber_weights, weight_gradient
 from ddpg.networks.base import Network
 from ddpg.networks.value import Prediction, ValueNetwork
@@ -216,6 +216,7 @@ class Update(abc.ABC):
         for step in self.steps[1:]:
             with tf.control_dependencies(list(metrics.values())):
                 metrics = metrics | step(batch, y)
+        check_metrics(self, metrics)
         with tf.control_dependencies(list(metrics.values())):
             moved = self.update_targets()
         with tf.control_dependencies([moved]):
@@ -229,6 +230,21 @@ def bootstrap(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:
     The batch's rewards hold the sum, its next observations s_m, and its discounts γ^m.
     """
     return batch.rewards + (gamma if batch.discounts is None else batch.discounts) * (1.0 - batch.terminated) * next_q
+
+
+def check_metrics(update: Update, reported: Iterable[str]) -> None:
+    """Check that the steps of an update report the metrics that its class names.
+
+    Raises:
+        UsageError: if one is missing or not named.
+    """
+    given, kind = {*reported} - {TD_ERRORS}, type(update).__name__
+    if missing := sorted({*update.metrics} - given):
+        raise UsageError(f"{kind}.metrics names {missing}, which its steps do not return; they return {sorted(given)}")
+    if further := sorted(given - {*update.metrics}):
+        raise UsageError(
+            f"the steps of {kind} return {further}, which {kind}.metrics does not name; it is {update.metrics}"
+        )
 
 
 def apply_and_report(network: Network, gradients: list, metrics: Metrics) -> Metrics:
@@ -247,6 +263,8 @@ def apply_and_report(network: Network, gradients: list, metrics: Metrics) -> Met
 def check_gradients(pairs: Any, variables: Sequence, path: str) -> None:
     """Check that ``pairs`` is ``[(gradient, variable)]`` with one gradient for each of ``variables``, in any order.
 
+    Each gradient must have the type and the shape of its variable: an optimiser would broadcast it or fail.
+
     Raises:
         UsageError: if it is not; the message says what ``path`` returned and what is expected.
     """
@@ -259,6 +277,13 @@ def check_gradients(pairs: Any, variables: Sequence, path: str) -> None:
     given = [getattr(variable, "name", repr(variable)) for _, variable in pairs]
     if sorted(given) != sorted(variable.name for variable in variables):
         raise UsageError(f"{path} returned gradients for {given}; {expected}")
+    for gradient, variable in pairs:
+        kind, dtype = getattr(gradient, "dtype", None), variable.dtype.base_dtype
+        if kind != dtype or not variable.shape.is_compatible_with(gradient.shape):
+            what = brief(gradient) if kind is None else f"{tf.as_dtype(kind).name} of shape {gradient.shape}"
+            raise UsageError(
+                f"{path} returned {what} for {variable.name}; expected {dtype.name} of shape {variable.shape}"
+            )
 
 
 TD_ERRORS = "td_errors"  # among a step's metrics: |y − q| of each sample, [B, 1]

@@ -121,7 +121,8 @@ def check_signature(function: object, arguments: str, option: str, others: Mappi
         others: the arguments of other options' callables, by option.
 
     Raises:
-        UsageError: if it takes other arguments, or its parameters have the names of another option's arguments.
+        UsageError: if it takes other arguments, or its parameters have the names of another option's arguments, or
+            these names in another order.
     """
     always, _, rest = arguments.partition("[")
     try:
@@ -136,6 +137,8 @@ def check_signature(function: object, arguments: str, option: str, others: Mappi
     except TypeError:
         raise UsageError(f"{option}={name} must take ({arguments}), but takes {signature}") from None
     parameters = [*signature.parameters][: len(given)]
+    if parameters != given and sorted(parameters) == sorted(given):
+        raise UsageError(f"{option}={name} must take ({arguments}) in this order, but takes {signature}")
     meant = [other for other, takes in others.items() if parameters == re.findall(r"\w+", takes.partition("[")[0])]
     if parameters != given and meant:
         raise UsageError(

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from ddpg.errors import UsageError
 from ddpg.gradients.bounding import backward_through
 from ddpg.gradients.td import GradientsAndVariables
 
@@ -106,6 +107,17 @@ def apply_path(path: Callable, actor: Actor, critic: Critic, batch: Any) -> Grad
         actor: the policy μ.
         critic: the action-value function Q.
         batch: the minibatch, a :class:`ddpg.replay.minibatch.Batch`; its ``observations`` are the states.
+
+    Raises:
+        UsageError: if the path makes variables: they would be neither initialised nor saved.
     """
     wants_batch = "batch" in inspect.signature(path).parameters
-    return path(actor, critic, batch.observations, **({"batch": batch} if wants_batch else {}))
+    before = {variable.ref() for variable in tf.compat.v1.global_variables()}
+    pairs = path(actor, critic, batch.observations, **({"batch": batch} if wants_batch else {}))
+    made = [variable.name for variable in tf.compat.v1.global_variables() if variable.ref() not in before]
+    if made:
+        raise UsageError(
+            f"policy_gradient={getattr(path, '__name__', path)} makes the variables {made}, which would be neither "
+            "initialised nor saved; make them in an algorithm of your own (docs/how_to/algorithm.md)"
+        )
+    return pairs

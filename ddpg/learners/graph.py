@@ -1,12 +1,13 @@
 """Learners that run an update in TensorFlow: compiled by XLA, op by op, or with one session call for each part."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from ddpg.algorithms.base import TD_ERRORS, Update
+from ddpg.algorithms.base import TD_ERRORS, Update, check_metrics
 from ddpg.replay.buffer import stored_dtype
 from ddpg.replay.minibatch import Batch
 
@@ -138,6 +139,7 @@ class SteppedLearner(UncompiledLearner):
         self._target = update.target(batch)
         self._y = v1.placeholder(tf.float32, self._target.shape, name="y")
         self._steps = [step(batch, self._y) for step in update.steps]
+        check_metrics(update, itertools.chain(*self._steps))
         self._moved = update.update_targets()
 
     def _one(self, session: tf.compat.v1.Session, feeds: dict) -> dict[str, Any]:

@@ -338,6 +338,8 @@ class Network(abc.ABC):
         and ``affine_projection`` the gains and offsets of their norms.
         """
         self._check_graph()
+        # Sparse gradients, of tf.gather, would be left out of weight decay and of most compiled updates.
+        grads_and_vars = [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
         note_gradients(self.scope, [gradient for gradient, _ in grads_and_vars])
         if self.max_gradient_norm is not None:
             gradients, variables = zip(*grads_and_vars, strict=True)
@@ -489,3 +491,7 @@ class Network(abc.ABC):
 
     def _observations(self, states) -> np.ndarray:
         return spaces.as_batch(self.observation_space, states, "states")[0]
+
+
+def _dense(gradient: Any) -> Any:
+    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient

@@ -1,7 +1,7 @@
 """Exploration noise in units of the actions' half-range (so in [-1, 1] action space). NumPy only."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,8 +15,9 @@ class Noise(Protocol):
     """A source of exploration noise for N environments; the interface of custom noise.
 
     For state that outlasts an episode, such as a decaying scale, it can also have ``state() -> dict[str, array]`` and
-    ``restore(arrays)``: checkpoints hold this state, and a loaded agent restores it before its first episode. The state
-    of an episode is not saved, and ``reset`` must clear it.
+    ``restore(arrays)``, with numbers of float32, float64, uint8, int32 or int64. Checkpoints hold this state, and a
+    loaded agent restores it before its first episode. The state of an episode is not saved, and ``reset`` must clear
+    it.
 
     Custom noise ignores ``noise_scale``, ``noise_theta`` and ``noise_dt``. Only ``predict(deterministic=False)``, which
     belongs to no episode, still draws normal noise with ``noise_scale``.
@@ -155,6 +156,7 @@ class PinkNoise:
         self._steps[validate_int(index, "index", at_least=0, at_most=len(self._steps) - 1)] = PERIOD
 
 
+STATE_TYPES = "float32", "float64", "uint8", "int32", "int64"  # that a checkpoint can hold
 PARAMETER_NOISE = "parameter_noise"  # key of the parameter noise's state; custom noise must not use it
 
 
@@ -173,7 +175,14 @@ class CustomNoise:
                     f"noise={brief(noise)} has no method {name}; give an object with sample(rng) -> [N, A] and "
                     "reset(index), or a function of the shape (N, A) that returns one"
                 )
+        has = {name: callable(getattr(noise, name, None)) for name in ("state", "restore")}
+        if len({*has.values()}) == 2:
+            raise UsageError(
+                f"noise={brief(noise)} has only one of state() -> dict of arrays and restore(arrays), so its "
+                "checkpoint could not be read; give it both, or none"
+            )
         self._noise, self._shape = noise, shape
+        self.state()  # refuses a state that cannot be saved before anything is learned
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Return the object's next noise, ``[N, A]``.
@@ -201,9 +210,20 @@ class CustomNoise:
         """Return the object's state; empty if it has no method ``state``.
 
         Raises:
-            UsageError: if the state uses the name of parameter noise.
+            UsageError: if it is no dict of finite numbers by name, or uses the name of parameter noise.
         """
-        arrays = {name: np.asarray(value) for name, value in getattr(self._noise, "state", dict)().items()}
+        given = self._noise.state() if callable(getattr(self._noise, "state", None)) else {}
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise UsageError(
+                f"noise={brief(self._noise)}: state() gave {brief(given)}; expected a dict of arrays by name"
+            )
+        arrays = {name: np.asarray(value) for name, value in given.items()}
+        for name, array in arrays.items():
+            if array.dtype.name not in STATE_TYPES or not np.isfinite(array).all():
+                raise UsageError(
+                    f"noise={brief(self._noise)}: state() has {name}={brief(given[name])}; expected finite numbers or "
+                    f"arrays of {', '.join(STATE_TYPES)}"
+                )
         if PARAMETER_NOISE in arrays:
             raise UsageError(
                 f"noise={brief(self._noise)}: its state has the reserved key {brief(PARAMETER_NOISE)}; rename that key"

@@ -42,6 +42,22 @@ def mine(actor, critic, states):
     return [(2 * gradient, variable) for gradient, variable in policy.chain_rule(actor, critic, states)]
 
 
+def of_another_type(actor, critic, states):
+    return [
+        (tf.cast(gradient, tf.float64), variable) for gradient, variable in policy.chain_rule(actor, critic, states)
+    ]
+
+
+def of_one_row(actor, critic, states):
+    pairs = policy.chain_rule(actor, critic, states)
+    return [(tf.reduce_mean(gradient, axis=0, keepdims=True), variable) for gradient, variable in pairs]
+
+
+def with_a_variable(actor, critic, states):
+    scale = tf.compat.v1.get_variable("scale", initializer=1.0)
+    return [(scale * gradient, variable) for gradient, variable in policy.chain_rule(actor, critic, states)]
+
+
 def updated(**changes):
     agent = DDPG(SPACES, SMALL.replace(**changes), seed=0)
     agent.observe([0.5, 0.5], [0.0], 1.0, [0.0, 0.0], False, False)
@@ -56,6 +72,9 @@ def updated(**changes):
         (critics_variables, "policy_gradient=critics_variables ['critic/"),
         (unreached, "policy_gradient=unreached (None) ['actor/"),
         (unbounded, "policy_gradient=unbounded"),
+        (of_another_type, "policy_gradient=of_another_type float64 actor/ float32"),
+        (of_one_row, "policy_gradient=of_one_row (1, actor/"),
+        (with_a_variable, "policy_gradient=with_a_variable scale"),
     ],
 )
 def test_what_a_policy_gradient_can_forget(path, message):

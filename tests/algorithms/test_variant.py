@@ -81,3 +81,14 @@ def test_the_registry_names_the_agent_of_an_algorithm():
 
     assert agent_for(SPACES[1]) is DDPG
     assert agent_for(gym.spaces.Discrete(2)) is DQN
+
+
+@pytest.mark.parametrize("options", [{}, {"td_target": "placeholder", "updates_per_call": 1}])
+def test_metrics_are_those_that_the_class_names(registered, options, monkeypatch):
+    config = CautiousConfig(**OPTIONS | options, jit=False)
+    monkeypatch.setattr(CautiousUpdate, "metrics", (*ddpg.DDPGUpdate.metrics, "nope"))
+    with refuses(UsageError, "CautiousUpdate.metrics ['nope']"):
+        learned(config)
+    monkeypatch.setattr(CautiousUpdate, "metrics", ddpg.DDPGUpdate.metrics[1:])
+    with refuses(UsageError, "CautiousUpdate.metrics ['critic_loss']"):
+        learned(config)

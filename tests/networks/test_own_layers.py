@@ -312,3 +312,27 @@ def test_what_is_wrong_with_another_callable_is_one_line(name):
 def test_a_function_of_ones_own_that_a_network_is_given_is_checked_too():
     with tf.Graph().as_default(), refuses(UsageError, "network None [B, f]"):
         ActorNetwork(BOX, ACTIONS, network=lambda states: None)
+
+
+def test_weights_that_are_gathered_decay_as_those_that_are_multiplied():
+    """Rows of a table, read by index or as a product with ones and zeros: the same weights after 4 steps."""
+
+    def network(read):
+        def embedded(states):
+            table = v1.get_variable("table", [2, 3], initializer=v1.random_normal_initializer(seed=1))
+            return tf.tanh(read(table, tf.cast(states[:, 0] > 0, tf.int32)))
+
+        return embedded
+
+    found = []
+    for read in (tf.gather, lambda table, index: tf.matmul(tf.one_hot(index, 2), table)):
+        options = {"weight_decay": 0.1, "hidden": (4,), "batch_size": 4, "updates_per_call": 4, "jit": False}
+        spaces = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (1,))
+        agent = ddpg.DDPG(spaces, ddpg.DDPGConfig(**options, actor_network=network(read)), seed=0)
+        for number in range(8):
+            agent.observe([0.1 * number - 0.4, 0.5], [0.0], 1.0, [0.0, 0.0], True, False)
+        agent.update(4)
+        with agent.session.as_default():
+            found.append(agent.actor.get_network_params())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)

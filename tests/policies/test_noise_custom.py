@@ -150,3 +150,20 @@ def test_a_name_that_is_ours_is_refused():
 def test_what_has_not_the_methods_is_refused_when_the_agent_is_made(given, lacks):
     with refuses(UsageError, lacks):
         make_noise(given, 0, 0, 0, (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [
+        ({"state": lambda self: {"scale": 0.3}}, "state restore"),
+        ({"restore": lambda self, arrays: None}, "state restore"),
+        ({"state": lambda self: [0.3], "restore": Counted.restore}, "state 0.3"),
+        ({"state": lambda self: {"warm": True}, "restore": Counted.restore}, "warm=True float64"),
+        ({"state": lambda self: {"n": np.array([np.nan])}, "restore": Counted.restore}, "n= nan finite"),
+        ({"state": lambda self: {"name": "pink"}, "restore": Counted.restore}, "name= pink"),
+    ],
+)
+def test_a_state_that_no_checkpoint_can_hold_is_refused_before_anything_is_learned(methods, words):
+    plain = {"sample": lambda self, rng: np.zeros((1, 1)), "reset": lambda self, index: None}
+    with refuses(UsageError, f"noise {words}"):
+        make_noise(type("Own", (), plain | methods)(), 0, 0, 0, (1, 1))
