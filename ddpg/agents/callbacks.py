@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ddpg import progress
+from ddpg.config.name_hints import STOP_CALLBACK, refuse_unknown
 from ddpg.errors import UsageError, brief
 from ddpg.interaction.env_runner import Episode
 from ddpg.interaction.validation import LARGEST_INT, is_real, validate_int
@@ -246,10 +247,12 @@ class StopTrainingOnRewardThreshold(Callback):
         reward_threshold: the mean return (env units).
 
     Raises:
-        UsageError: if it is not a number, or one that no return reaches, such as NaN or infinity.
+        UsageError: if it is not a number, or one that no return reaches, such as NaN or infinity, or if a keyword is
+            unknown.
     """
 
-    def __init__(self, reward_threshold: float):
+    def __init__(self, reward_threshold: float, **unknown: Any):
+        refuse_unknown("StopTrainingOnRewardThreshold", unknown, STOP_CALLBACK, ("reward_threshold",))
         if not is_real(reward_threshold):
             raise UsageError(f"reward_threshold={brief(reward_threshold)} must be a number, a mean return in env units")
         whole = isinstance(reward_threshold, (int, np.integer))
@@ -270,10 +273,13 @@ class StopTrainingOnNoModelImprovement(Callback):
         min_evals: number of evaluations at the start that are not counted.
 
     Raises:
-        UsageError: if a number is below 0.
+        UsageError: if a number is below 0, or a keyword is unknown.
     """
 
-    def __init__(self, max_no_improvement_evals: int, min_evals: int = 0):
+    def __init__(self, max_no_improvement_evals: int, min_evals: int = 0, **unknown: Any):
+        refuse_unknown(
+            "StopTrainingOnNoModelImprovement", unknown, STOP_CALLBACK, ("max_no_improvement_evals", "min_evals")
+        )
         self._tolerated = validate_int(max_no_improvement_evals, "max_no_improvement_evals", at_least=0)
         self._min_evals = validate_int(min_evals, "min_evals", at_least=0)
         self._evaluations = self._not_improved = 0
@@ -298,10 +304,11 @@ class StopTrainingOnMaxEpisodes(Callback):
         max_episodes: episodes per environment, on average.
 
     Raises:
-        UsageError: if it is less than one.
+        UsageError: if it is less than one, or a keyword is unknown.
     """
 
-    def __init__(self, max_episodes: int):
+    def __init__(self, max_episodes: int, **unknown: Any):
+        refuse_unknown("StopTrainingOnMaxEpisodes", unknown, STOP_CALLBACK, ("max_episodes",))
         self._max_episodes = validate_int(max_episodes, "max_episodes", at_least=1)
         self._left = 0
 

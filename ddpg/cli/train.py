@@ -244,14 +244,23 @@ def _steps(given: object, usual: int) -> int:
 
 
 def _options_of_all_algorithms() -> dict[str, Flag]:
-    """Return the options of all algorithms; if only one algorithm has an option, the option's help names it."""
+    """Return the options of all algorithms.
+
+    If only one algorithm has an option, the option's help names it; if defaults differ, the help has each.
+    """
     from ddpg.config.algorithm_options import CONFIGS
 
-    owners: dict[str, list[str]] = {}
+    owners: dict[str, dict[str, object]] = {}
     for algorithm, kind in CONFIGS.items():
         for field in dataclasses.fields(kind):
-            owners.setdefault(field.name, []).append(algorithm)
-    notes = {name: f" [{whose[0]}]" for name, whose in owners.items() if len(whose) < len(CONFIGS)}
+            owners.setdefault(field.name, {})[algorithm] = "none" if field.default is None else field.default
+    notes = {
+        name: f" [{', '.join(f'{whose}: {default}' for whose, default in defaults.items())}]"
+        if len(defaults) == len(CONFIGS)
+        else f" [{next(iter(defaults))}]"
+        for name, defaults in owners.items()
+        if len(defaults) < len(CONFIGS) or len({*map(str, defaults.values())}) > 1
+    }
     return {name: flag for kind in CONFIGS.values() for name, flag in flags_of(kind, notes=notes).items()}
 
 

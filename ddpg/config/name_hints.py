@@ -53,6 +53,8 @@ EVAL_CALLBACK = {
     "warn": "leave it out",
 }
 
+STOP_CALLBACK = {"verbose": "list ddpg.ProgressBar() beside this one"}
+
 EVALUATE = {
     "n_eval_episodes": "use episodes=",
     "return_episode_rewards": "leave it out: the result has returns and lengths of each episode",
@@ -245,8 +247,8 @@ _ADVICE: dict[str, str] = {
     _TRACKERS: "wandb_project wandb_project_name wandb_entity wandb_tags wandb_mode wandb_group wandb_name",
     _EVENTS: "tensorboard_log tensorboard tb tb_log tensorboard_dir tb_log_name",
     _VIDEO: "capture_video record_video save_video video record render render_mode no_render capture",
-    "leave it out: every checkpoint is kept in the run directory; ddpg export RUN writes the policy": "save_model save "
-    "save_policy save_agent",
+    "leave it out: the newest two checkpoints and the best are kept; ddpg export RUN writes the policy": "save_model "
+    "save save_policy save_agent",
     _UPLOAD: "upload_model hf_entity push_to_hub upload hub_id",
     _DEVICE: "cuda gpu device use_gpu no_cuda",
     "leave it out: two runs of one seed are the same (docs/reliability.md)": "torch_deterministic seed_everything "

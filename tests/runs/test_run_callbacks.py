@@ -338,3 +338,16 @@ def test_numbers_out_of_range(make):
 def test_a_threshold_is_a_number(threshold):
     with refuses(UsageError, "number"):
         StopTrainingOnRewardThreshold(threshold)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        (StopTrainingOnRewardThreshold, 200.0),
+        (StopTrainingOnNoModelImprovement, 5),
+        (StopTrainingOnMaxEpisodes, 5),
+    ],
+)
+def test_the_reason_to_stop_takes_its_number_and_says_what_takes_verbose(kind, number):
+    with refuses(UsageError, f"{kind.__name__} verbose ProgressBar"):
+        kind(number, verbose=1)
