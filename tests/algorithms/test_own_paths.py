@@ -93,6 +93,16 @@ def test_without_a_bounding_there_is_none_to_forget():
         updated(policy_gradient=unbounded, bounding="squashing", action_gradient_clip=1.0)
 
 
+def test_a_loss_takes_the_prediction_first():
+    """Keras's losses take the target first; where the names say so, the loss is not taken the wrong way round."""
+
+    def expectile(target, q):
+        return tf.reduce_mean(tf.where(target > q, 0.9, 0.1) * tf.square(target - q))
+
+    with refuses(UsageError, "critic_loss=expectile (q, target)"):
+        SMALL.replace(td_target="stop_gradient", critic_loss=expectile)
+
+
 def test_a_td_path_must_reach_every_variable_too():
     def first_only(q, target, variables):
         return td.stop_gradient(q, target, variables[:1])
