@@ -168,7 +168,7 @@ def test_unknown_names_and_checkpoints_are_refused_in_one_line(command, capsys):
 def test_what_needs_a_run_says_that_a_policy_is_none(command, capsys):
     assert main([command, "zoo:CartPole-v1"]) == 2
     error = capsys.readouterr().err
-    assert lacking(error, "zoo:CartPole-v1", "run", "ddpg zoo CartPole-v1") == []
+    assert lacking(error, "zoo:CartPole-v1", "policy", "ddpg zoo CartPole-v1") == []
     assert error.count("\n") == 1
 
 
