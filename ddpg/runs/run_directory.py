@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 
 from ddpg.checkpoints import atomic_write, safe_json, target_dir
 from ddpg.errors import FileFault, UsageError, brief, with_filename
-from ddpg.exports.zoo import PREFIX, is_zoo
+from ddpg.exports.zoo import is_zoo, read_entry
 from ddpg.runs import run_config
 
 DIAGNOSTICS = "diagnostics.csv"
@@ -109,13 +109,13 @@ def refuse_zoo(path: str | Path) -> None:
     """Refuse ``zoo:NAME`` where a run is expected.
 
     Raises:
-        UsageError: if ``path`` is that.
+        UsageError: if ``path`` is that; if the zoo has no such policy, the message says so.
     """
     name = str(path)
     if is_zoo(name):
         raise UsageError(
             f"{brief(name)} is a trained policy, not a run: it has no curves and cannot go on learning; for the "
-            f"command that trained it: ddpg zoo {name.removeprefix(PREFIX)}"
+            f"command that trained it: ddpg zoo {read_entry(name).name}"
         )
 
 

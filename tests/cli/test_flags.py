@@ -124,6 +124,18 @@ def test_help_says_whose_the_defaults_are(env_id, whose, capsys, monkeypatch):
     assert whose in in_one_line(helped("train", env_id, capsys=capsys, monkeypatch=monkeypatch))
 
 
+def test_help_without_an_environment_has_the_defaults_of_every_algorithm(capsys, monkeypatch):
+    text = in_one_line(helped("train", capsys=capsys, monkeypatch=monkeypatch))
+    ddpgs, dqns = (
+        {field.name: field.default for field in dataclasses.fields(kind)} for kind in (DDPGConfig, DQNConfig)
+    )
+    different = [name for name in ddpgs.keys() & dqns.keys() if ddpgs[name] != dqns[name]]
+    assert "exploration_initial" in different
+    for name in different:
+        told = ["none" if default is None else default for default in (ddpgs[name], dqns[name])]
+        assert "[DDPG: {}, DQN: {}]".format(*told) in text
+
+
 def test_help_where_actions_are_discrete_shows_dqns_options_alone(capsys, monkeypatch):
     text = helped("train", "CartPole-v1", capsys=capsys, monkeypatch=monkeypatch)
     assert flags_in(text) == names(DQNConfig) | names(Train) - {"env"}

@@ -23,6 +23,14 @@ def environments():
     gym.register("NobodysChoices-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=5)
 
 
+def small_run(root, steps, *words):
+    """Return the arguments of a short run of Nobodys-v0 with small networks and few updates."""
+    small = {"hidden": 8, "batch-size": 4, "evaluation-episodes": 1, "updates-per-step": 0.02, "atoms": 4, "root": root}
+    options = [word for name, value in small.items() for word in (f"--{name}", str(value))]
+    run = ["train", "Nobodys-v0", "--total-timesteps", str(steps), "--no-jit", "--no-progress-bar"]
+    return [*run, *options, *words]
+
+
 def config_of(*words):
     return Train.parse([str(word) for word in words], "ddpg train").args[0]
 
@@ -58,23 +66,10 @@ def test_a_run_of_the_usual_length_or_longer_has_its_presets_numbers(env_id):
 
 def test_a_gamma_for_which_the_critic_has_no_values_is_said(tmp_path, capsys):
     """Nobody's episodes have 5 steps, so that with gamma = 0.99 Q may be 20 times a return of five rewards."""
-    small = {"hidden": "8", "batch-size": "4", "evaluation-episodes": "1", "updates-per-step": "0.02", "atoms": "4"}
-    words = [word for name, value in small.items() for word in (f"--{name}", value)]
-    arguments = [
-        "train",
-        "Nobodys-v0",
-        "--recipe",
-        "plus",
-        "--total-timesteps",
-        "400",
-        "--learning-starts",
-        "50",
-        *words,
-    ]
-    arguments += ["--no-jit", "--no-progress-bar", "--root", str(tmp_path), "--gamma"]
-    assert main([*arguments, "0.99"]) == 0
+    arguments = (tmp_path, 400, "--recipe", "plus", "--learning-starts", "50", "--gamma")
+    assert main(small_run(*arguments, "0.99")) == 0
     assert lacking(capsys.readouterr().err, "Nobodys-v0", "gamma=0.99", "gamma=0.6", "v_max") == []
-    assert main([*arguments, "0.6"]) == 0
+    assert main(small_run(*arguments, "0.6")) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -120,20 +115,7 @@ def test_the_advice_is_another_number_also_where_steps_are_few(starts, steps, wo
 
 
 def test_a_run_notes_the_number_it_has_and_goes_on_with_it(tmp_path, capsys):
-    small = {"hidden": "8", "batch-size": "4", "evaluation-episodes": "1", "updates-per-step": "0.02", "atoms": "4"}
-    words = [word for name, value in small.items() for word in (f"--{name}", value)]
-    arguments = [
-        "train",
-        "Nobodys-v0",
-        "--total-timesteps",
-        "1000",
-        "--gamma",
-        "0.6",
-        "--no-jit",
-        "--no-progress-bar",
-        *words,
-    ]
-    assert main([*arguments, "--root", str(tmp_path)]) == 0
+    assert main(small_run(tmp_path, 1_000, "--gamma", "0.6")) == 0
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "100 of 1,000 steps are random" in err

@@ -170,6 +170,8 @@ def test_what_needs_a_run_says_that_a_policy_is_none(command, capsys):
     error = capsys.readouterr().err
     assert lacking(error, "zoo:CartPole-v1", "policy", "ddpg zoo CartPole-v1") == []
     assert error.count("\n") == 1
+    assert main([command, "zoo:CartPole-v9"]) == 2
+    assert "did you mean 'CartPole-v1'?" in capsys.readouterr().err
 
 
 def test_without_mujoco_one_line_names_the_extra():
