@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ddpg.compiler import codegen_gemm_bfloat16
+from ddpg.compiler import codegen_gemm_amx, codegen_gemm_bfloat16
 from ddpg.compiler.codegen_elementwise import DECLARATIONS, ElementwiseFunction, buffer_name, concat_function
 from ddpg.compiler.codegen_gemm import GemmFunctions, RegisterFile
+from ddpg.compiler.codegen_gemm_amx import AMXGemmFunctions
 from ddpg.compiler.codegen_gemm_bfloat16 import BFloat16GemmFunctions
 from ddpg.compiler.ir import Node
 from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
@@ -72,7 +73,14 @@ class Module:
         self.loops: dict[int, ElementwiseFunction] = {}
         self.concats: dict[int, str] = {}
         self.matmuls: dict[tuple, str] = {}
-        gemm_functions = BFloat16GemmFunctions if precision == "bfloat16" else GemmFunctions
+        declarations = [DECLARATIONS]
+        gemm_functions: type[GemmFunctions | BFloat16GemmFunctions | AMXGemmFunctions] = GemmFunctions
+        if precision == "bfloat16":
+            declarations.append(codegen_gemm_bfloat16.DECLARATIONS)
+            gemm_functions = BFloat16GemmFunctions
+            if machine.amx:
+                declarations.append(codegen_gemm_amx.DECLARATIONS)
+                gemm_functions = AMXGemmFunctions
         gemms, concats = [], []
         for index, kernel in enumerate(kernel for kind in kinds for kernel in kind.kernels):
             if isinstance(kernel, FusedLoop):
@@ -92,7 +100,6 @@ class Module:
         if workers > 1:
             entries += entry_functions(SERIAL_ENTRY, self, parallel=False)
         functions = [*(loop.text for loop in self.loops.values()), *concats, *(gemm.text for gemm in gemms)]
-        declarations = [DECLARATIONS, *([codegen_gemm_bfloat16.DECLARATIONS] if precision == "bfloat16" else [])]
         self.text = "\n\n".join([*declarations, BARRIER, *functions, *entries])
 
 

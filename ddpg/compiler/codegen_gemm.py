@@ -21,12 +21,14 @@ class RegisterFile:
     Attributes:
         width, rows, vectors: as above.
         bfloat16: whether the machine has AVX512-BF16, which multiplies pairs of bfloat16 numbers.
+        amx: whether it has AMX, too, which multiplies tiles of them.
     """
 
     width: int
     rows: int
     vectors: int = 2
     bfloat16: bool = False
+    amx: bool = False
 
     @property
     def panel(self) -> int:
@@ -42,7 +44,8 @@ def register_file(features: str) -> RegisterFile:
     """Return the registers of a machine with LLVM's ``features``."""
     known = features.split(",")
     if "+avx512f" in known:
-        return RegisterFile(16, 14, bfloat16="+avx512bf16" in known)
+        bfloat16 = "+avx512bf16" in known
+        return RegisterFile(16, 14, bfloat16=bfloat16, amx=bfloat16 and {"+amx-tile", "+amx-bf16"} <= {*known})
     return RegisterFile(8, 6) if "+avx2" in known else RegisterFile(4, 6)
 
 

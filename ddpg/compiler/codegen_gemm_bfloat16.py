@@ -13,11 +13,11 @@ from ddpg.compiler.codegen_gemm import RegisterFile, load_first, store_first, ti
 from ddpg.compiler.llvm_builder import FunctionBuilder
 
 LANES = 16  # float32 sums of an instruction
-_PAIRS, _SUMS, _NUMBERS = "<16 x i32>", "<16 x float>", "<32 x bfloat>"
+PAIRS, SUMS, _NUMBERS = "<16 x i32>", "<16 x float>", "<32 x bfloat>"
 
 DECLARATIONS = f"""
-declare {_SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({_SUMS}, {_NUMBERS}, {_NUMBERS})
-declare {_NUMBERS} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({_SUMS}, {_SUMS})"""
+declare {SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({SUMS}, {_NUMBERS}, {_NUMBERS})
+declare {_NUMBERS} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({SUMS}, {SUMS})"""
 
 
 class BFloat16GemmFunctions:
@@ -98,19 +98,19 @@ class BFloat16GemmFunctions:
         lines.do("%k = phi i64 [0, %entry], [%next, %loop]")
         sums = {(row, column): f"%c{row}.{column}" for row in range(rows) for column in parts}
         for total in sums.values():
-            lines.do(f"{total} = phi {_SUMS} [zeroinitializer, %entry], [{total}.next, %loop]")
+            lines.do(f"{total} = phi {SUMS} [zeroinitializer, %entry], [{total}.next, %loop]")
         start = lines.times("%k", len(parts) * LANES)
-        columns = [_numbers(lines, lines.load("%b", start, column * LANES, type_=_PAIRS)) for column in parts]
+        columns = [_numbers(lines, lines.load("%b", start, column * LANES, type_=PAIRS)) for column in parts]
         place, apart = (lines.times("%k", part), 1) if self._transposed else ("%k", self._pairs)
         for row in range(rows):
             pair = lines.load("%a", place, row * apart, type_="i32")
-            first = lines.add(f"insertelement {_PAIRS} poison, i32 {pair}, i32 0")
-            repeated = lines.add(f"shufflevector {_PAIRS} {first}, {_PAIRS} poison, <{LANES} x i32> zeroinitializer")
+            first = lines.add(f"insertelement {PAIRS} poison, i32 {pair}, i32 0")
+            repeated = lines.add(f"shufflevector {PAIRS} {first}, {PAIRS} poison, <{LANES} x i32> zeroinitializer")
             numbers = _numbers(lines, repeated)
             for column in parts:
                 total = sums[row, column]
-                arguments = f"{_SUMS} {total}, {_NUMBERS} {numbers}, {_NUMBERS} {columns[column]}"
-                lines.do(f"{total}.next = call {_SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({arguments})")
+                arguments = f"{SUMS} {total}, {_NUMBERS} {numbers}, {_NUMBERS} {columns[column]}"
+                lines.do(f"{total}.next = call {SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({arguments})")
         lines.do("%next = add nuw nsw i64 %k, 1")
         lines.do(f"%over = icmp eq i64 %next, {self._pairs}")
         lines.do("br i1 %over, label %end, label %loop")
@@ -126,20 +126,28 @@ def _whole_vectors(size: int) -> int:
 
 
 def _numbers(lines: FunctionBuilder, pairs: str) -> str:
-    return lines.add(f"bitcast {_PAIRS} {pairs} to {_NUMBERS}")
+    return lines.add(f"bitcast {PAIRS} {pairs} to {_NUMBERS}")
 
 
 def _rounded(lines: FunctionBuilder, low: str, high: str) -> str:
     """Return the 16 floats of ``low`` and the 16 of ``high`` as 32 bfloat16 numbers."""
-    arguments = f"{_SUMS} {high}, {_SUMS} {low}"
+    arguments = f"{SUMS} {high}, {SUMS} {low}"
     return lines.add(f"call {_NUMBERS} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({arguments})")
 
 
 def _pairs_of(lines: FunctionBuilder, numbers: str) -> str:
-    return lines.add(f"bitcast {_NUMBERS} {numbers} to {_PAIRS}")
+    return lines.add(f"bitcast {_NUMBERS} {numbers} to {PAIRS}")
 
 
-def _row_pairs(lines: FunctionBuilder, count: int, pointer: str, *offsets: str | int) -> str:
+def interleaved_pairs(lines: FunctionBuilder, low: str, high: str) -> str:
+    """Return 16 pairs: of the first numbers of two vectors of 16 floats, of their second numbers, ..."""
+    order = ", ".join(f"i32 {place}, i32 {LANES + place}" for place in range(LANES))
+    rounded = _rounded(lines, low, high)
+    numbers = lines.add(f"shufflevector {_NUMBERS} {rounded}, {_NUMBERS} poison, <{2 * LANES} x i32> <{order}>")
+    return _pairs_of(lines, numbers)
+
+
+def row_pairs(lines: FunctionBuilder, count: int, pointer: str, *offsets: str | int) -> str:
     """Return up to 32 contiguous numbers as 16 pairs."""
     low = load_first(lines, count, LANES, pointer, *offsets)
     high = load_first(lines, count - LANES, LANES, pointer, *offsets, LANES)
@@ -153,10 +161,10 @@ def _round_function(name: str, rows: int, columns: int) -> str:
     with lines.loop(0, rows) as row:
         source, goal = lines.at("%b", lines.times(row, columns)), lines.at("%to", lines.times(row, pairs))
         with lines.loop(0, whole) as block:
-            value = _row_pairs(lines, 2 * LANES, source, lines.times(block, 2 * LANES))
-            lines.store(value, goal, lines.times(block, LANES), type_=_PAIRS)
+            value = row_pairs(lines, 2 * LANES, source, lines.times(block, 2 * LANES))
+            lines.store(value, goal, lines.times(block, LANES), type_=PAIRS)
         if rest:
-            value = _row_pairs(lines, rest, source, whole * 2 * LANES)
+            value = row_pairs(lines, rest, source, whole * 2 * LANES)
             store_first(lines, value, (-(-rest // 2), LANES), goal, whole * LANES, type_="i32")
     return lines.function(name, ("b", "to"))
 
@@ -172,16 +180,13 @@ def _interleave_function(name: str, rows: int, columns: int, stride: int, goal_s
     """
     lines = FunctionBuilder()
     blocks = -(-goal_stride // LANES)
-    order = ", ".join(f"i32 {place}, i32 {LANES + place}" for place in range(LANES))
 
     def pack(row: str | int, both: bool, block: str | int, count: int, stored: int) -> None:
         source = lines.at("%b", lines.times(row, 2 * stride), lines.times(block, LANES))
         goal = lines.at("%to", lines.times(row, goal_stride), lines.times(block, LANES))
         low = load_first(lines, count, LANES, source, 0)
         high = load_first(lines, count if both else 0, LANES, source, stride)
-        rounded = _rounded(lines, low, high)
-        pairs = lines.add(f"shufflevector {_NUMBERS} {rounded}, {_NUMBERS} poison, <{2 * LANES} x i32> <{order}>")
-        store_first(lines, _pairs_of(lines, pairs), (stored, LANES), goal, 0, type_="i32")
+        store_first(lines, interleaved_pairs(lines, low, high), (stored, LANES), goal, 0, type_="i32")
 
     def pack_row(row: str | int, both: bool) -> None:
         whole = columns // LANES
@@ -224,9 +229,9 @@ def _transpose_block(
     source = lines.at("%b", lines.times(block, 2 * LANES), row * stride)
     goal = lines.at("%to", lines.times(block, LANES * goal_stride), row)
     rows = [
-        _row_pairs(lines, columns, source, index * stride) if index < count else "zeroinitializer"
+        row_pairs(lines, columns, source, index * stride) if index < count else "zeroinitializer"
         for index in range(LANES)
     ]
-    rows = transposed_registers(lines, rows, _PAIRS)
+    rows = transposed_registers(lines, rows, PAIRS)
     for index in range(-(-columns // 2)):
-        lines.store(rows[index], goal, index * goal_stride, type_=_PAIRS)
+        lines.store(rows[index], goal, index * goal_stride, type_=PAIRS)

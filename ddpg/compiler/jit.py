@@ -6,8 +6,10 @@ decay and the tails of a softmax are multiplied by small errors.
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import hashlib
+import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from types import ModuleType
@@ -101,12 +103,23 @@ def _llvm_failures() -> Iterator[None]:
 
 @_llvm_failures()
 def host_registers() -> RegisterFile:
-    """Return the vector registers of this machine.
+    """Return the registers of this machine that this process may use.
 
     Raises:
         CompilerFailure: if llvmlite cannot be imported, or fails.
     """
-    return register_file(_llvm().get_host_cpu_features().flatten())
+    registers = register_file(_llvm().get_host_cpu_features().flatten())
+    return registers if not registers.amx or _may_use_amx() else dataclasses.replace(registers, amx=False)
+
+
+@functools.cache
+def _may_use_amx() -> bool:
+    """Ask Linux to let this process, and those that it starts, use AMX's tile registers; return whether it does.
+
+    Source: Linux, Documentation/arch/x86/xstate.rst. Elsewhere the tiles are not used.
+    """
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    return sys.platform == "linux" and ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
 
 
 @_llvm_failures()
@@ -114,16 +127,19 @@ def obstacle_to_bfloat16() -> str:
     """Return why products of bfloat16 numbers are not faster than products of float32 numbers here; "" if they are.
 
     An AVX512-BF16 instruction makes twice as many products as a float32 instruction. AMD's Zen 5 starts as many of
-    either. On Intel's Emerald Rapids products take 1.7 to 1.9 times as long in bfloat16 (docs/performance.md). The
-    processor's name decides, because measured times could differ in the next run and then change its results.
+    either; Intel's cores fewer, so that products take 1.7 to 1.9 times as long in bfloat16 on Emerald Rapids, unless
+    they have AMX (docs/performance.md). The processor's name and features decide, because measured times could differ
+    in the next run and then change its results.
 
     Raises:
         CompilerFailure: if llvmlite cannot be imported, or fails.
     """
-    if not host_registers().bfloat16:
+    registers = host_registers()
+    if not registers.bfloat16:
         return "this processor has no AVX512-BF16"
     name = _llvm().get_host_cpu_name()
-    return "" if name.startswith("znver") else f"products of bfloat16 numbers are not known to be faster on {name}"
+    faster = registers.amx or name.startswith("znver")
+    return "" if faster else f"products of bfloat16 numbers are not known to be faster on {name}"
 
 
 class CompiledModule:

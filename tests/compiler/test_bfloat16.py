@@ -1,9 +1,15 @@
 """``precision="bfloat16"``: products of rounded numbers with float32 sums; refused where the processor has none."""
 
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from emulated_amx import emulated
 from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import binding as llvm
@@ -27,6 +33,19 @@ LAYOUTS = [(False, False), (False, True), (True, False), (True, True)]
 SIZES = 1, 3, 7, 97, 256
 # Every pair of sizes as rows and columns, as rows and inner size, and as columns and inner size.
 SHAPES = [(one, other, SIZES[(i + j) % 5]) for i, one in enumerate(SIZES) for j, other in enumerate(SIZES)]
+
+
+@pytest.fixture(params=["AVX512-BF16", "AMX", "AMX, emulated"])
+def instructions(request, monkeypatch):
+    """Let updates be made with these instructions, in turn; emulated ones are there wherever AVX512-BF16 is."""
+    name, compile_module = request.param, jit.compile_module
+    if name == "AMX" and not jit.host_registers().amx:
+        pytest.skip("this processor has no AMX, or its system does not let a process use it")
+    registers = RegisterFile(16, 14, bfloat16=True, amx=name != "AVX512-BF16")
+    monkeypatch.setattr(compiled_update, "host_registers", lambda: registers)
+    if name == "AMX, emulated":
+        monkeypatch.setattr(compiled_update, "compile_module", lambda text, n: compile_module(emulated(text), n))
+    return name
 
 
 def arrays_of(shapes, layout, draw):
@@ -63,6 +82,7 @@ def exact_products(arrays, layout):
 
 @here
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.usefixtures("instructions")
 def test_a_product_is_that_of_the_rounded_numbers(layout, rng):
     arrays = arrays_of(SHAPES, layout, lambda shape: rng.normal(size=shape))
     for found, (exact, size) in zip(compiled_products(arrays, layout), exact_products(arrays, layout), strict=True):
@@ -71,6 +91,7 @@ def test_a_product_is_that_of_the_rounded_numbers(layout, rng):
 
 @here
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.usefixtures("instructions")
 def test_several_workers_make_the_same_products(layout, rng):
     """A row is computed by one worker, whichever: the same bits."""
     arrays = arrays_of([(97, 7, 33), (7, 40, 5), (2, 3, 4)], layout, lambda shape: rng.normal(size=shape))
@@ -80,6 +101,7 @@ def test_several_workers_make_the_same_products(layout, rng):
 
 
 @here
+@pytest.mark.usefixtures("instructions")
 def test_a_product_by_hand():
     """bfloat16 has 8 significant bits: ties go to the even number; sums are exact where float32 is, 257 here."""
     eighth = 2.0**-8
@@ -91,6 +113,7 @@ def test_a_product_by_hand():
 
 
 @here
+@pytest.mark.usefixtures("instructions")
 def test_what_is_not_finite_stays_so():
     """Beyond 3.39e38 a number rounds to infinity; NaN and infinities reach the rows that read them, and no other."""
     one = np.float32([[np.nan, 1, 0], [np.inf, 1, 0], [-np.inf, 1, 0], [3.4e38, 1, 0], [1, 1, 0]])
@@ -108,6 +131,7 @@ def test_the_interpreter_rounds_as_tensorflow_does(numbers):
 
 
 @here
+@pytest.mark.usefixtures("instructions")
 def test_an_update_is_what_the_interpreter_makes_of_it(session, rng):
     """Forward, backward and a step of Adam. A sum's last bit may round the next product's argument the other way."""
     x, y = v1.placeholder(tf.float32, (9, 5)), v1.placeholder(tf.float32, (9, 3))
@@ -135,45 +159,76 @@ def test_an_update_is_what_the_interpreter_makes_of_it(session, rng):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-6)
 
 
-def module_text(precision, monkeypatch):
+def module_text(precision, monkeypatch, amx=False):
     """Return the LLVM of an update of one product, as for a processor with AVX512-BF16, wherever this runs."""
     texts = []
     with monkeypatch.context() as patch, tf.Graph().as_default():
-        patch.setattr(compiled_update, "host_registers", lambda: RegisterFile(16, 14, bfloat16=True))
+        patch.setattr(compiled_update, "host_registers", lambda: RegisterFile(16, 14, bfloat16=True, amx=amx))
         patch.setattr(compiled_update, "compile_module", lambda text, count: texts.append(text))
         x, y = v1.placeholder(tf.float32, (8, 33)), v1.placeholder(tf.float32, (33, 20))
         CompiledUpdate([tf.reduce_sum(x @ y)], {"x": x, "y": y}, [], 1, precision=precision)
     return jit.with_denormal_mode(texts[0])
 
 
-def test_a_zen_5_runs_its_bfloat16_instructions(monkeypatch):
+@pytest.mark.parametrize(
+    ("processor", "instructions", "others"),
+    [
+        ("znver4", ("vdpbf16ps", "vcvtne2ps2bf16"), ("tdpbf16ps",)),
+        ("sapphirerapids", ("tdpbf16ps", "ldtilecfg", "tilerelease", "vcvtne2ps2bf16"), ("vdpbf16ps",)),
+    ],
+)
+def test_a_processor_runs_its_bfloat16_instructions(processor, instructions, others, monkeypatch):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     triple = "x86_64-unknown-linux-gnu"
-    text = module_text("bfloat16", monkeypatch)
-    target = llvm.Target.from_triple(triple).create_target_machine(cpu="znver4", opt=3)
-    assembly = target.emit_assembly(jit.optimised(text, target, triple))
-    assert assembly.count("vdpbf16ps") > 8
-    assert "vcvtne2ps2bf16" in assembly
-    assert "vdpbf16ps" not in module_text("float32", monkeypatch)
+    text = module_text("bfloat16", monkeypatch, amx=processor == "sapphirerapids")
+    target = llvm.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3)
+    used = set(re.findall(r"^\t(\w+)", target.emit_assembly(jit.optimised(text, target, triple)), re.MULTILINE))
+    assert used.issuperset(instructions)
+    assert used.isdisjoint(others)
+    plain = module_text("float32", monkeypatch, amx=True)
+    assert "bf16" not in plain
+    assert "tilecfg" not in plain
 
 
-def test_compiled_code_is_kept_by_precision(monkeypatch):
-    texts = {precision: module_text(precision, monkeypatch) for precision in ("float32", "bfloat16")}
-    assert len({jit._key(text) for text in texts.values()}) == 2
+def test_compiled_code_is_kept_by_precision_and_instructions(monkeypatch):
+    texts = [module_text(*which) for which in (("float32", monkeypatch), ("bfloat16", monkeypatch))]
+    texts.append(module_text("bfloat16", monkeypatch, amx=True))
+    assert len({jit._key(text) for text in texts}) == 3
 
 
 @pytest.mark.parametrize(
-    ("features", "found"),
+    ("features", "bfloat16", "amx"),
     [
-        ("+avx512f,+avx512bf16", True),
-        ("+avx512f,-avx512bf16", False),
-        ("+avx512f", False),
-        ("+avx2,+avx512bf16", False),  # as a hypervisor may say that hides AVX-512
+        ("+avx512f,+avx512bf16", True, False),
+        ("+avx512f,-avx512bf16", False, False),
+        ("+avx512f", False, False),
+        ("+avx2,+avx512bf16", False, False),  # as a hypervisor may say that hides AVX-512
+        ("+amx-bf16,+amx-tile,+avx512f,+avx512bf16", True, True),
+        ("+amx-bf16,-amx-tile,+avx512f,+avx512bf16", True, False),
+        ("-amx-bf16,+amx-tile,+avx512f,+avx512bf16", True, False),
+        ("+amx-bf16,+amx-tile,+avx512f", False, False),  # AMX rounds no numbers
     ],
 )
-def test_the_instructions_are_found_in_the_processors_features(features, found):
-    assert register_file(features).bfloat16 is found
+def test_the_instructions_are_found_in_the_processors_features(features, bfloat16, amx):
+    registers = register_file(features)
+    assert (registers.bfloat16, registers.amx) == (bfloat16, amx)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_amx_is_used_where_the_system_allows_it(allowed, monkeypatch):
+    """A virtual machine's Linux may refuse a process the tile registers that the processor has."""
+    features = "+amx-bf16,+amx-tile,+avx512f,+avx512bf16"
+    monkeypatch.setattr(jit._llvm(), "get_host_cpu_features", lambda: SimpleNamespace(flatten=lambda: features))
+    monkeypatch.setattr(jit, "_may_use_amx", lambda: allowed)
+    assert jit.host_registers() == RegisterFile(16, 14, bfloat16=True, amx=allowed)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux asks for permission")
+def test_linux_gives_permission_where_the_processor_has_amx():
+    """It refuses where there are no tile registers (ENOTSUPP); the processor's flags are those that Linux knows."""
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    assert jit._may_use_amx() is ("amx_tile" in flags)
 
 
 def agent_of(precision, **options):
@@ -202,12 +257,16 @@ def test_precision_changes_what_is_learned_and_not_from_run_to_run():
 
 
 @here
-@pytest.mark.parametrize(("processor", "chosen"), [("znver5", "bfloat16"), ("emeraldrapids", "float32")])
-def test_auto_is_the_faster_one_of_the_processor(processor, chosen, monkeypatch, capsys):
-    """As LLVM names it; where it is float32, one line says why."""
+@pytest.mark.parametrize(
+    ("processor", "amx", "chosen"),
+    [("znver5", False, "bfloat16"), ("cooperlake", False, "float32"), ("emeraldrapids", True, "bfloat16")],
+)
+def test_auto_is_the_faster_one_of_the_processor(processor, amx, chosen, monkeypatch, capsys):
+    """By its name, as LLVM knows it, or by AMX; where it is float32, one line says why."""
     native = NativeLearner
     asked = []
     monkeypatch.setattr(jit._llvm(), "get_host_cpu_name", lambda: processor)
+    monkeypatch.setattr(jit, "host_registers", lambda: RegisterFile(16, 14, bfloat16=True, amx=amx))
     monkeypatch.setattr(updater, "NativeLearner", lambda *a, **o: asked.append(o["precision"]) or native(*a, **o))
     with agent_of("auto") as agent:
         assert isinstance(agent.updater.learner, native)

@@ -1,0 +1,191 @@
+"""Write the LLVM functions of a matrix product of bfloat16 numbers on Intel's matrix unit, AMX.
+
+A tile register holds 16 rows of 16 pairs of bfloat16 numbers, or 16 by 16 float32 sums. One instruction adds the
+product of a tile of A and a tile of B to a tile of C: 16,384 operations. Both matrices are rounded to bfloat16 (to the
+nearest, ties to even) and packed first, in *strips*: 16 rows of A, or 16 columns of B, along the whole inner dimension,
+tile after tile. A tile of A has a row for each row of A; one of B has a row for each pair, as the instruction expects.
+Numbers beyond a matrix's edge are 0. Two strips of A and two of B are multiplied at a time, with their four tiles of C
+in registers. (Intel 64 Instruction Set Reference, TDPBF16PS: subnormal arguments and results count as 0, sums round to
+the nearest.)
+"""
+
+import itertools
+from collections.abc import Iterable
+
+from ddpg.compiler.codegen_gemm import RegisterFile, load_first, store_first, transposed_registers
+from ddpg.compiler.codegen_gemm_bfloat16 import LANES, PAIRS, SUMS, interleaved_pairs, row_pairs
+from ddpg.compiler.llvm_builder import FunctionBuilder
+
+_TILE = LANES * LANES  # pairs or sums of a tile, of four bytes each
+_STRIDE = 4 * LANES  # bytes from one row of a packed tile to the next
+_STRIPS = 2  # strips of A, and of B, multiplied at a time
+_LEFT, _RIGHT = 4, 6  # the first tile registers for A's tiles and for B's; those of C begin at 0
+
+# Palette 1; bytes of a row of each of eight tiles from byte 16 on, rows of each from byte 48 on.
+_CONFIGURATION = [1] + 15 * [0] + 8 * [_STRIDE, 0] + 16 * [0] + 8 * [LANES] + 8 * [0]
+DECLARATIONS = f"""
+@tiles = internal constant [64 x i8] [{", ".join(f"i8 {byte}" for byte in _CONFIGURATION)}], align 64
+
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8 immarg)
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)"""
+
+
+class AMXGemmFunctions:
+    """C = A·B, either input given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
+
+    Args and attributes: as of :class:`ddpg.compiler.codegen_gemm.GemmFunctions`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, int, int],
+        transposed: tuple[bool, bool],
+        machine: RegisterFile,
+        parts: Iterable[int] | None = None,
+    ):
+        del machine  # all that have AMX have the same tiles
+        self._rows, self._columns, self._inner = shape
+        self._transposed, self._other_transposed = transposed
+        self._strip = -(-self._inner // (2 * LANES)) * _TILE
+        self._texts: dict[str, str] = {}
+        parts = sorted(set(parts or [self._rows]))
+        self.packed = (-(-max(parts) // LANES) + _STRIPS) * self._strip + _TILE
+        for rows in parts:
+            self._write(f"{name}.{rows}", rows)
+        self.text = "\n\n".join(self._texts.values())
+
+    def _write(self, name: str, rows: int) -> None:
+        """Pack all N rows of A, then compute C by two strips of columns at a time."""
+        lines, width = FunctionBuilder(), _STRIPS * LANES
+        lines.do("call void @llvm.x86.ldtilecfg(ptr @tiles)")
+        pairs_are_rows = self._transposed  # as they are given; a tile of A has them in its columns
+        step, stride = (1, self._rows) if self._transposed else (self._inner, self._inner)
+        whole, rest = divmod(rows, LANES)
+        with lines.loop(0, whole) as index:
+            pack = self._pack(f"{name}.pack", LANES, stride, (pairs_are_rows, False))
+            source = lines.at("%a", lines.times(index, LANES * step))
+            lines.do(f"call void @{pack}(ptr {source}, ptr {lines.at('%packed', lines.times(index, self._strip))})")
+        if rest:
+            pack = self._pack(f"{name}.pack", rest, stride, (pairs_are_rows, False))
+            source, goal = lines.at("%a", whole * LANES * step), lines.at("%packed", whole * self._strip)
+            lines.do(f"call void @{pack}(ptr {source}, ptr {goal})")
+        with lines.loop(0, self._columns // width) as index:
+            self._panel(lines, f"{name}.panel", rows, lines.times(index, width), width)
+        if self._columns % width:
+            self._panel(lines, f"{name}.panel", rows, self._columns // width * width, self._columns % width)
+        lines.do("call void @llvm.x86.tilerelease()")
+        self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
+
+    def _panel(self, lines: FunctionBuilder, name: str, rows: int, column: str | int, width: int) -> None:
+        """Compute up to 32 columns of C from ``column`` on."""
+        name = f"{name}{width}"
+        if name not in self._texts:
+            self._texts[name] = self._panel_function(name, rows, width)
+        source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
+        after = lines.at("%packed", -(-rows // LANES) * self._strip)
+        lines.do(f"call void @{name}(ptr %packed, ptr {source}, ptr {lines.at('%c', column)}, ptr {after})")
+
+    def _panel_function(self, name: str, rows: int, width: int) -> str:
+        """Pack ``width`` columns of B, then compute C by two strips of rows at a time."""
+        lines, height = FunctionBuilder(), _STRIPS * LANES
+        step, stride = (self._inner, self._inner) if self._other_transposed else (1, self._columns)
+        for place, count in enumerate(_strips_of(width)):
+            pack = self._pack(f"{name}.pack", count, stride, (not self._other_transposed, True))
+            source, goal = lines.at("%b", place * LANES * step), lines.at("%packed", place * self._strip)
+            lines.do(f"call void @{pack}(ptr {source}, ptr {goal})")
+        whole, rest = divmod(rows, height)
+        if whole:
+            block = self._block(f"{name}.block", height, width)
+            with lines.loop(0, whole) as index:
+                a = lines.at("%a", lines.times(index, _STRIPS * self._strip))
+                c = lines.at("%c", lines.times(index, height * self._columns))
+                lines.do(f"call void @{block}(ptr {a}, ptr %packed, ptr {c})")
+        if rest:
+            block = self._block(f"{name}.block", rest, width)
+            a, c = lines.at("%a", whole * _STRIPS * self._strip), lines.at("%c", whole * height * self._columns)
+            lines.do(f"call void @{block}(ptr {a}, ptr %packed, ptr {c})")
+        return lines.function(name, ("a", "b", "c", "packed"))
+
+    def _block(self, name: str, rows: int, width: int) -> str:
+        """Write the function that computes up to 32 by 32 numbers of C in tile registers; return its name."""
+        name, lines = f"{name}{rows}", FunctionBuilder()
+        heights, widths = _strips_of(rows), _strips_of(width)
+        sums = list(itertools.product(range(len(heights)), range(len(widths))))  # row and column of each tile of C
+        for tile in range(len(sums)):
+            lines.do(f"call void @llvm.x86.tilezero(i8 {tile})")
+        with lines.loop(0, self._strip // _TILE) as index:
+            start = lines.times(index, _TILE)
+            for matrix, first, count in (("%a", _LEFT, len(heights)), ("%b", _RIGHT, len(widths))):
+                for strip in range(count):
+                    source = lines.at(matrix, start, strip * self._strip)
+                    lines.do(f"call void @llvm.x86.tileloadd64(i8 {first + strip}, ptr {source}, i64 {_STRIDE})")
+            for tile, (row, column) in enumerate(sums):
+                lines.do(f"call void @llvm.x86.tdpbf16ps(i8 {tile}, i8 {_LEFT + row}, i8 {_RIGHT + column})")
+        edge = lines.at("%b", _STRIPS * self._strip)
+        for tile, (row, column) in enumerate(sums):
+            height, columns = heights[row], widths[column]
+            goal = lines.at("%c", row * LANES * self._columns + column * LANES)
+            if (height, columns) == (LANES, LANES):
+                lines.do(f"call void @llvm.x86.tilestored64(i8 {tile}, ptr {goal}, i64 {4 * self._columns})")
+                continue
+            lines.do(f"call void @llvm.x86.tilestored64(i8 {tile}, ptr {edge}, i64 {_STRIDE})")
+            for line in range(height):
+                value = lines.load(edge, line * LANES, type_=SUMS)
+                store_first(lines, value, (columns, LANES), goal, line * self._columns)
+        self._texts[name] = lines.function(name, ("a", "b", "c"))
+        return name
+
+    def _pack(self, name: str, count: int, stride: int, pairs_are_rows: tuple[bool, bool]) -> str:
+        """Write the function ``(b, to)`` that packs a strip; return its name.
+
+        Args:
+            name: the beginning of its name.
+            count: rows of A or columns of B in the strip, at most 16.
+            stride: numbers from one row of the matrix in memory to the next.
+            pairs_are_rows: whether the inner dimension runs over the rows of the matrix in memory, and whether over
+                those of a packed tile.
+        """
+        name = f"{name}{count}"
+        if name in self._texts:
+            return name
+        lines, given, packed = FunctionBuilder(), *pairs_are_rows
+        whole, rest = divmod(self._inner, 2 * LANES)
+
+        def tile(index: str | int, inner: int) -> None:
+            source = lines.at("%b", lines.times(index, 2 * LANES * (stride if given else 1)))
+            goal = lines.at("%to", lines.times(index, _TILE))
+            if given:
+                rows = [
+                    interleaved_pairs(
+                        lines,
+                        load_first(lines, count if 2 * pair < inner else 0, LANES, source, 2 * pair * stride),
+                        load_first(lines, count if 2 * pair + 1 < inner else 0, LANES, source, (2 * pair + 1) * stride),
+                    )
+                    for pair in range(LANES)
+                ]
+            else:
+                rows = [
+                    row_pairs(lines, inner, source, row * stride) if row < count else "zeroinitializer"
+                    for row in range(LANES)
+                ]
+            if given != packed:
+                rows = transposed_registers(lines, rows, PAIRS)
+            for row, value in enumerate(rows):
+                lines.store(value, goal, row * LANES, type_=PAIRS)
+
+        with lines.loop(0, whole) as index:
+            tile(index, 2 * LANES)
+        if rest:
+            tile(whole, rest)
+        self._texts[name] = lines.function(name, ("b", "to"))
+        return name
+
+
+def _strips_of(size: int) -> list[int]:
+    """Return the rows or columns in each strip of ``size`` rows or columns."""
+    return [min(LANES, size - start) for start in range(0, size, LANES)]

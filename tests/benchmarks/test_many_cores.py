@@ -1,0 +1,69 @@
+"""Updates that are exported and run without TensorFlow: the same updates, and the page says what was measured."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import many_cores, marks
+from benchmarks.gpu.cases import CASES, Case
+from benchmarks.many_cores import ALONE, AMX, AVX512, FLOAT32, BareUpdate, Way
+
+SMALL = Case("plus", (40, 24), 32, observations=3, actions=2)
+
+
+def test_the_page_has_what_was_measured():
+    document = json.loads(many_cores.RESULTS.read_text(encoding="utf-8"))
+    page = many_cores.PAGE.read_text(encoding="utf-8")
+    for name, table in many_cores.tables(document).items():
+        assert marks.between(page, name) == table, "run: python -m benchmarks.many_cores write"
+
+
+def test_all_ways_were_measured():
+    document = json.loads(many_cores.RESULTS.read_text(encoding="utf-8"))
+    assert {*many_cores.MEASURED} <= {*CASES}
+    for case in many_cores.MEASURED:
+        found = {Way(row["products"], row["threads"], row["part"]) for row in document["cases"][case.name]}
+        assert found == {*many_cores.ways_of(case)}, case.name
+
+
+@pytest.fixture(scope="module")
+def exported():
+    ways = [Way(FLOAT32, 1), Way(FLOAT32, 2), Way(FLOAT32, 1, ALONE)]
+    return {way: json.loads(json.dumps(many_cores.exported(SMALL, way))) for way in ways}
+
+
+def test_an_exported_update_is_the_update_on_any_number_of_threads(exported):
+    """Weights, Adam's moments and targets change; products alone change nothing."""
+    one, shared, alone = (BareUpdate(told) for told in exported.values())
+    step = one.steps()
+    assert np.isfinite(step).all()
+    assert np.count_nonzero(step) > step.size / 2
+    assert np.linalg.norm(shared.steps() - step) < 1e-3 * np.linalg.norm(step)
+    assert not alone.steps().any()
+    np.testing.assert_array_equal(one.steps(), step)  # from the beginning again
+
+
+def test_bfloat16_ways_export_their_instructions():
+    for products, instruction in ((AVX512, "dpbf16ps.512"), (AMX, "tdpbf16ps")):
+        text = many_cores.exported(SMALL, Way(products, 1))["text"]
+        assert f"{instruction}(" in text
+
+
+def test_a_variable_is_drawn_as_wide_as_it_was(exported, monkeypatch):
+    monkeypatch.setattr(many_cores, "STORED", 10)
+    told = many_cores.exported(SMALL, Way(FLOAT32, 1))
+    drawn, stored = BareUpdate(told), BareUpdate(exported[Way(FLOAT32, 1)])
+    place = next(one for one in told["variables"] if one.get("deviation"))
+    first, second = (update._block[place["at"] :][: place["size"]] for update in (drawn, stored))
+    assert not np.array_equal(first, second)
+    assert first.std() == pytest.approx(second.std(), rel=0.3)
+
+
+def test_all_take_turns():
+    made = []
+    calls = {Way(FLOAT32, count): lambda updates, count=count: made.append((count, updates)) for count in (1, 2)}
+    found = many_cores.alternating(calls, 3)
+    assert {count for count, _ in made} == {1, 2}
+    assert all(0 < updates <= many_cores.UPDATES and updates % many_cores.LEAST == 0 for _, updates in made)
+    assert [len(times) for times in found.values()] == [3, 3]
