@@ -57,7 +57,11 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         metavar="MODULE:NAME",
     )
     root: str = option("runs", "where runs are kept", metavar="DIR", is_path=True)
-    evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all", at_least=1)
+    evaluation_interval: int | None = option(
+        None,
+        "steps between evaluations; none: a twentieth of all, or more where it would cut every episode",
+        at_least=1,
+    )
     evaluation_episodes: int = option(10, "episodes per evaluation", at_least=1)
     n_envs: int = option(1, "environments to act in at the same time", at_least=1)
     vectorization: str = option(

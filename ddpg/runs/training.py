@@ -37,6 +37,7 @@ from ddpg.runs import run_config, run_directory, run_loop, signals
 from ddpg.runs.env_factory import (
     check_imports,
     check_vector,
+    cut_episodes_note,
     default_evaluation_interval,
     env_id_of,
     episode_limit,
@@ -86,9 +87,10 @@ def train(
         seed: the seed; ``None``: a random one, which ``config.json`` records.
         total_timesteps: environment steps, over all environments; the preset's by default.
         root: the directory that holds the run directories.
-        evaluation_interval: steps between evaluations (and checkpoints); by default a twentieth of the run. An
-            evaluation cuts the episodes of a vector, so for a vector the default is at least two full episodes of each
-            environment.
+        evaluation_interval: steps between evaluations (and checkpoints); by default a twentieth of the run, or more:
+            an evaluation cuts the episodes of a vector, and the episode of one environment that lasts for another
+            interval, so the default is at least two full episodes of each environment of a vector, and half of the
+            longest episode of one environment.
         evaluation_episodes: episodes per evaluation.
         n_envs: number of environments to act in at the same time; evaluations always use one.
         vectorization: how several environments run: ``"sync"``: in this process; ``"async"``: each in its own process,
@@ -149,6 +151,9 @@ def train(
         if dataset is None and (short := budget_note(name, agent.config, total_timesteps)):
             print_to_stderr(short)
         if note := value_range_note(name, agent.config):
+            print_to_stderr(f"{name}: {note}")
+        may_cut = (dataset is None or offline_timesteps is not None) and collector == "local"
+        if may_cut and evaluation_interval and (note := cut_episodes_note(name, n_envs, evaluation_interval)):
             print_to_stderr(f"{name}: {note}")
         usual = default_evaluation_interval(name, n_envs, total_timesteps, collector)
         document = {

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
-from refusals import refuses
+from refusals import lacking, refuses
 
 from ddpg import DDPGConfig, UsageError, evaluate, resume, train
 from ddpg.errors import EnvironmentFault
@@ -175,12 +175,38 @@ def test_dropped_transitions_are_in_the_metrics(tmp_path):
     assert sum(float(row.split(",")[column]) for row in rows) == 1
 
 
-def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(tmp_path):
-    """Four environments whose episodes last at most 30 steps: by default 240 steps between evaluations, not 25."""
-    gym.register("Limited-v0", lambda: faulty_envs.Faulty(), max_episode_steps=30)
-    options = {"evaluation_episodes": 1, "root": tmp_path, "progress_bar": False, "total_timesteps": 500}
-    idle = SMALL.replace(learning_starts=1000)
-    intervals = {n: read_config(train("Limited-v0", idle, n_envs=n, **options))["evaluation_interval"] for n in (1, 4)}
-    assert intervals == {1: 25, 4: 240}
-    options["total_timesteps"] = 100
-    assert read_config(train("Limited-v0", idle, n_envs=4, **options))["evaluation_interval"] == 100
+LIMITED = {"evaluation_episodes": 1, "progress_bar": False, "seed": 0}
+IDLE = SMALL.replace(learning_starts=1000)
+
+
+@pytest.fixture
+def limited(tmp_path):
+    """Register an environment whose episodes last 30 steps; return a function that trains in it."""
+    gym.register("Limited-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=30)
+    return functools.partial(train, "Limited-v0", IDLE, root=tmp_path, **LIMITED)
+
+
+def test_by_default_evaluations_leave_episodes_whole(limited):
+    """A twentieth of 200 steps is 10: half of an episode is 15, and two episodes of each of four environments 240."""
+    for total, n_envs, interval in ((500, 1, 25), (200, 1, 15), (10, 1, 10), (500, 4, 240), (100, 4, 100)):
+        run = limited(total_timesteps=total, n_envs=n_envs)
+        assert read_config(run)["evaluation_interval"] == interval, (total, n_envs)
+
+
+@pytest.mark.parametrize(
+    ("interval", "n_envs", "warned"), [(14, 1, True), (15, 1, False), (116, 4, True), (117, 4, False)]
+)
+def test_an_interval_that_cuts_every_episode_is_told_of(interval, n_envs, warned, limited, capsys):
+    run = limited(total_timesteps=240, n_envs=n_envs, evaluation_interval=interval)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "evaluation_interval" in line]
+    assert len(lines) == warned
+    if warned:
+        assert not lacking(lines[0], f"evaluation_interval={interval} 30 episodes.csv {15 if n_envs == 1 else 240}")
+    assert bool(read_table(run / "episodes.csv")) is not warned  # as the line says
+
+
+def test_where_nothing_is_cut_nothing_is_told(limited, capsys):
+    """Episodes without a time limit may end at any time; by default the interval is long enough, or the run ends."""
+    limited(total_timesteps=20)
+    train("faulty/None-v0", IDLE, **LIMITED, total_timesteps=40, evaluation_interval=2, root=limited.keywords["root"])
+    assert "evaluation_interval" not in capsys.readouterr().err
