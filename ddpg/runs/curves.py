@@ -176,7 +176,7 @@ def learning_curves(
     """Return a curve for every environment and configuration among ``runs``; runs without an evaluation are left out.
 
     Without ``names``, if several runs have the same configuration and seed, only the one that was evaluated last
-    counts, and a line on stderr names the others.
+    counts. Lines on stderr name the runs that are left out, and why.
 
     A curve covers the times that all of its seeds have reached, with linear interpolation between the evaluations of
     each seed. The interval is the percentile bootstrap over seeds (Agarwal et al. 2021, arXiv 2108.13264), which never
@@ -197,9 +197,12 @@ def learning_curves(
     known = labels(evaluated) if names is None else [n for n, run in zip(names, runs, strict=True) if run.rows]
     for run, label in zip(evaluated, known, strict=True):
         groups.setdefault((run.env_id, label), []).append(run)
+    without = [f"{run.path}: {_no_evaluation(run)}" for run in runs if not run.rows]
     if not groups:
-        raise UsageError("none of these runs has been evaluated yet; there is nothing to draw")
+        raise UsageError(f"there is nothing to draw: {printable('; '.join(without))}")
     if names is None:
+        for one in without:
+            print_to_stderr(printable(f"left out: {one}"))
         groups = {(env_id, label): _once(f"{env_id}, {label}", members) for (env_id, label), members in groups.items()}
     return [_curve(env_id, label, members, against, measure) for (env_id, label), members in groups.items()]
 
@@ -273,6 +276,14 @@ def _options(run: Run) -> dict[str, Any]:
         options["total_timesteps"] = document["total_timesteps"]
     wrappers = "+".join(document["wrappers"]) or None
     return options | {"wrappers": wrappers} | {name: document[name] for name in _SURROUNDINGS}
+
+
+def _no_evaluation(run: Run) -> str:
+    """Return why a run has no evaluations: its first one is due later, or their table is lost."""
+    saved = [path.name for path in run_directory.checkpoints(run.path) if int(path.name) > 0]
+    if not saved:
+        return "not evaluated yet"
+    return f"evaluations.csv is missing or has no rows, though the run was saved after {saved[-1]} steps"
 
 
 def _once(what: str, runs: Sequence[Run]) -> list[Run]:

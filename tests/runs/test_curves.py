@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from refusals import refuses
+from refusals import lacking, refuses
 from scipy import stats
 
 from ddpg import DDPGConfig, UsageError
@@ -180,6 +180,21 @@ def test_a_seed_is_counted_once(tmp_path, capsys):
     assert (named.seeds, capsys.readouterr().err) == (5, "")  # whoever names them knows what they are
 
 
+def test_a_run_without_evaluations_is_left_out_with_the_reason(tmp_path, capsys):
+    """The second run was stopped before its first evaluation; the third has lost its table."""
+    drawn, begun, lost = (write_run(tmp_path, number, [1.0][: number == 1], seed=number) for number in (1, 2, 3))
+    for run, step in ((drawn, 100), (begun, 0), (lost, 100)):
+        (run / "checkpoints" / str(step)).mkdir(parents=True)
+        (run / "checkpoints" / str(step) / "manifest.json").touch()
+    (lost / "evaluations.csv").unlink()
+    assert [curve.seeds for curve in learning_curves(find_runs([tmp_path]))] == [1]
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"ddpg: left out: {begun}: not evaluated yet"
+    assert not lacking(second, f"left out {lost} evaluations.csv 100 steps")
+    with refuses(UsageError, f"nothing to draw {begun} not evaluated yet {lost} evaluations.csv 100"):
+        learning_curves(find_runs([begun, lost]))
+
+
 def test_names_with_control_characters_are_printed_escaped(tmp_path, capsys):
     for number in (1, 2):
         write_run(tmp_path / "a\x1b[2Jb\nc", number, [1.0])
@@ -251,7 +266,7 @@ def test_what_there_is_not(tmp_path):
     with refuses(UsageError, "run"):
         find_runs([tmp_path])
     run = find_runs([write_run(tmp_path, 1, [])])
-    with refuses(UsageError, "runs evaluated"):
+    with refuses(UsageError, "nothing evaluated"):
         learning_curves(run)
     with refuses(UsageError, "against='episodes'"):
         learning_curves(run, "episodes")
