@@ -4,9 +4,12 @@ import contextlib
 import difflib
 import errno
 import importlib
+import inspect
 import reprlib
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -56,6 +59,63 @@ def with_filename(path: Any) -> Iterator[None]:
         if error.filename is None and error.errno is not None:  # without an errno the text would no longer be shown
             error.filename = str(path)
         raise
+
+
+def format_error(error: BaseException) -> str:
+    """Return type and message of an exception in one line, shortened; for a UsageError the message only."""
+    kind = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # a foreign exception whose __str__ fails
+        return kind
+    if isinstance(error, UsageError):
+        return text
+    if isinstance(error, SystemExit):
+        kind = "it called sys.exit (SystemExit)"
+    return f"{kind}{': ' * bool(text)}{text if len(text) <= 300 else f'{text[:300]}...'}"
+
+
+@contextlib.contextmanager
+def own_code(what: str | Callable[[], str], function: Any) -> Iterator[None]:
+    """Turn an exception of a user's function into one line that says where it was raised.
+
+    Args:
+        what: the option, the function and what it was called with, for the message; a callable is called on failure.
+        function: the function, whose file's last line in the traceback is named.
+
+    Raises:
+        UsageError: if the block raises an exception; one that is a UsageError already passes as it is.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:  # the user's code can raise anything
+        what = what if isinstance(what, str) else what()
+        raise UsageError(f"{what} failed: {format_error(error)}{_line_of(error, function)}") from error
+
+
+def guarded(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a user's function as one that runs in :func:`own_code`."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with own_code(what, function):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _line_of(error: Exception, function: Any) -> str:
+    """Return the file and the line of ``function``'s module at which an exception passed, or the empty string."""
+    if isinstance(function, type):
+        function = vars(function).get("__init__")
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    return f" ({Path(code.co_filename).name}, line {lines[-1]})" if lines else ""
 
 
 class _Brief(reprlib.Repr):

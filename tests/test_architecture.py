@@ -68,7 +68,15 @@ SHARED_FILE_NAMES = {"__init__.py", "base.py", "ddpg.py", "dqn.py"}
 # Tests of what several modules of a room do together, named after that.
 BEHAVIOURS = {
     "agents": {
-        *("abandoned_episodes", "action_mask", "clipped_actions", "damaged_agents", "dropped_transitions", "hindsight"),
+        *(
+            "abandoned_episodes",
+            "own_code",
+            "action_mask",
+            "clipped_actions",
+            "damaged_agents",
+            "dropped_transitions",
+            "hindsight",
+        ),
         *("images", "learning_rates", "lifetime", "memory_options", "options_off", "options_together", "threads"),
         *("overflowing_actions", "parameterised", "processes", "schedules", "seeds_and_resume"),
     },

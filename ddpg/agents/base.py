@@ -20,12 +20,12 @@ from ddpg.algorithms.registry import update_of
 from ddpg.compiler.ir import Unsupported
 from ddpg.config import name_hints
 from ddpg.config.algorithm_options import AgentConfig
-from ddpg.errors import UsageError, brief
+from ddpg.errors import UsageError, brief, format_error
 from ddpg.exports.export import export
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import spaces
 from ddpg.interaction.actions import Actions, BoxActions, finite_outputs, unbatch
-from ddpg.interaction.env_errors import check_timeout, format_error
+from ddpg.interaction.env_errors import check_timeout
 from ddpg.interaction.env_runner import spaces_of
 from ddpg.interaction.validation import validate_bool, validate_int, validate_path, validate_text
 from ddpg.learners.synced_session import SyncedSession

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, guarded
 from ddpg.gradients.bounding import backward_through
 from ddpg.gradients.td import GradientsAndVariables
 
@@ -109,15 +109,18 @@ def apply_path(path: Callable, actor: Actor, critic: Critic, batch: Any) -> Grad
         batch: the minibatch, a :class:`ddpg.replay.minibatch.Batch`; its ``observations`` are the states.
 
     Raises:
-        UsageError: if the path makes variables: they would be neither initialised nor saved.
+        UsageError: if a user's own path raises an exception, or makes variables, which would be neither initialised
+            nor saved.
     """
     wants_batch = "batch" in inspect.signature(path).parameters
+    name = f"policy_gradient={getattr(path, '__name__', path)}"
     before = {variable.ref() for variable in tf.compat.v1.global_variables()}
-    pairs = path(actor, critic, batch.observations, **({"batch": batch} if wants_batch else {}))
+    call = path if path in POLICY_GRADIENTS.values() else guarded(name, path)
+    pairs = call(actor, critic, batch.observations, **({"batch": batch} if wants_batch else {}))
     made = [variable.name for variable in tf.compat.v1.global_variables() if variable.ref() not in before]
     if made:
         raise UsageError(
-            f"policy_gradient={getattr(path, '__name__', path)} makes the variables {made}, which would be neither "
-            "initialised nor saved; make them in an algorithm of your own (docs/how_to/algorithm.md)"
+            f"{name} makes the variables {made}, which would be neither initialised nor saved; make them in an "
+            "algorithm of your own (docs/how_to/algorithm.md)"
         )
     return pairs

@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from ddpg._tflearn import tflearn
-from ddpg.errors import UsageError, brief, choose
+from ddpg.errors import UsageError, brief, choose, guarded
 
 GradientsAndVariables = list[tuple[tf.Tensor, tf.Variable]]
 
@@ -70,7 +70,7 @@ def _returning_scalar(loss: Callable) -> Callable:
     """Return the user's own ``loss`` with its result checked: TensorFlow differentiates the sum of a vector."""
 
     def checked(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-        value = loss(q, target)
+        value = guarded(f"critic_loss={_name(loss)}", loss)(q, target)
         if not (isinstance(value, tf.Tensor) and value.shape.rank == 0 and value.dtype == q.dtype):
             what = f"{value.dtype.name} of shape {value.shape}" if isinstance(value, tf.Tensor) else brief(value)
             raise UsageError(
@@ -259,8 +259,17 @@ class TDPath:
                 hint = "clip_delta=1 is the same gradient there" if path is output_delta else "your path has its own"
                 raise UsageError(f"critic_loss={loss!r} is not for td_target={td_target!r}: {hint}; leave it at 'mse'")
             options["loss"] = self.loss
-        self._path = partial(path, **options)
+        own_path = path not in TD_TARGETS.values()
+        self._path = guarded(f"td_target={_name(path)}", path) if own_path else partial(path, **options)
 
     def __call__(self, q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable]) -> GradientsAndVariables:
-        """Return ``[(gradient, variable)]``."""
+        """Return ``[(gradient, variable)]``.
+
+        Raises:
+            UsageError: if the user's own path raises an exception.
+        """
         return self._path(q, target, variables)
+
+
+def _name(function: Callable) -> str:
+    return getattr(function, "__name__", None) or brief(function)

@@ -23,8 +23,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ddpg.errors import EnvironmentFault, UsageError
-from ddpg.interaction.env_errors import async_vector_of, env_name, format_error
+from ddpg.errors import EnvironmentFault, UsageError, format_error
+from ddpg.interaction.env_errors import async_vector_of, env_name
 from ddpg.interaction.spaces import check_castable
 from ddpg.interaction.validation import refuse_masked, validate_flag, validate_scalar
 

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv
 
-from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.errors import EnvironmentFault, UsageError, format_error
 
 MAX_FAULTS_IN_A_ROW = 100  # steps or resets with a fault, without a good transition in between; the last one raises
 
@@ -18,20 +18,6 @@ def env_name(env: Any) -> str:
     """Return the id of ``env``, or the name of its class if it has none."""
     name = getattr(getattr(env, "spec", None), "id", None)  # an environment may have a spec of another kind
     return type(getattr(env, "unwrapped", env)).__name__ if name is None else name
-
-
-def format_error(error: BaseException) -> str:
-    """Return type and message of an exception in one line, shortened; for a UsageError the message only."""
-    kind = type(error).__name__
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # a foreign exception whose __str__ fails
-        return kind
-    if isinstance(error, UsageError):
-        return text
-    if isinstance(error, SystemExit):
-        kind = "it called sys.exit (SystemExit)"
-    return f"{kind}{': ' * bool(text)}{text if len(text) <= 300 else f'{text[:300]}...'}"
 
 
 def describe_reset(seed: int | None) -> str:

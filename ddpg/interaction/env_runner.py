@@ -15,11 +15,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from ddpg.errors import EnvironmentFault, UsageError, brief
+from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
 from ddpg.interaction import env_errors, spaces
 from ddpg.interaction.actions import unbatch
 from ddpg.interaction.env_calls import call, unpacked_reset, unpacked_step
-from ddpg.interaction.env_errors import FaultCounter, check_timeout, describe_reset, env_name, format_error
+from ddpg.interaction.env_errors import FaultCounter, check_timeout, describe_reset, env_name
 from ddpg.interaction.envpool import is_envpool
 from ddpg.interaction.transitions import (
     EnvStep,

@@ -15,8 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ddpg.errors import UsageError, did_you_mean, import_optional
-from ddpg.interaction.env_errors import format_error
+from ddpg.errors import UsageError, did_you_mean, format_error, import_optional
 
 
 class EnvPoolVector(VectorEnv):

@@ -23,10 +23,9 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.training import slot_creator
 
 from ddpg._tflearn import training_mode
-from ddpg.errors import UsageError, brief, choose
+from ddpg.errors import UsageError, brief, choose, own_code
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
-from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.validation import is_real, validate_bool, validate_float, validate_numeric, validate_positive
 from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, frozen_statistics, mlp, output_layer
@@ -182,12 +181,8 @@ def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.
     own = "a tf.compat.v1.train.Optimizer class"
     chosen = choose("optimizer", optimizer, OPTIMIZERS, own)
     if not (inspect.isclass(chosen) and not issubclass(chosen, train.Optimizer)):
-        try:
+        with own_code(f"optimizer={brief(optimizer)}, which should be {own}, on the learning rate", chosen):
             made = chosen(learning_rate)
-        except Exception as error:  # the user's code can raise anything
-            raise UsageError(
-                f"optimizer={brief(optimizer)} failed on the learning rate: {format_error(error)}; give {own}"
-            ) from error
         if isinstance(made, train.Optimizer):
             return made
     raise UsageError(f"optimizer={brief(optimizer)} makes no tf.compat.v1.train.Optimizer; give such a class")

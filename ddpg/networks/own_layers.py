@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.config.imports import name_of
-from ddpg.errors import UsageError, brief
-from ddpg.interaction.env_errors import format_error
+from ddpg.errors import UsageError, brief, own_code
 
 
 def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
@@ -31,12 +30,8 @@ def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
     name = name_of(network)
 
     def layers(*inputs: tf.Tensor) -> tf.Tensor:
-        try:
+        with own_code(f"{option}={name} on {_shapes(inputs)}", network):
             features = network(*inputs)
-        except UsageError:
-            raise
-        except Exception as error:  # the user's code can raise anything
-            raise UsageError(f"{option}={name} failed on {_shapes(inputs)}: {format_error(error)}") from error
         _check_features(features, inputs, f"{option}={name}")
         return features
 
@@ -58,10 +53,8 @@ def shape_kept(option: str, function: Callable[..., Any]) -> Callable[..., tf.Te
 
     def checked(tensor: tf.Tensor, *others: Any) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
-        try:
+        with own_code(f"{which} on {_text(tensor.shape)}", function):
             result = function(tensor, *others)
-        except Exception as error:  # the user's code can raise anything
-            raise UsageError(f"{which} failed on {_text(tensor.shape)}: {format_error(error)}") from error
         expected = f"expected a float32 tensor of shape {_text(tensor.shape)}, that of its first argument"
         if not isinstance(result, tf.Tensor):
             raise UsageError(f"{which} returned {brief(result)}; {expected}")

@@ -1,12 +1,13 @@
 """Exploration noise in units of the actions' half-range (so in [-1, 1] action space). NumPy only."""
 
+import contextlib
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ddpg.errors import UsageError, brief
+from ddpg.errors import UsageError, brief, guarded, own_code
 from ddpg.interaction.validation import LARGEST, is_real, validate_int
 
 
@@ -190,10 +191,12 @@ class CustomNoise:
         Raises:
             UsageError: if the shape is wrong or a number is not finite.
         """
+        with self._calling("sample"):
+            given = self._noise.sample(rng)
         try:
-            noise = np.asarray(self._noise.sample(rng), np.float32)
+            noise = np.asarray(given, np.float32)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"noise={brief(self._noise)}: sample(rng) failed or gave no numbers ({error})") from error
+            raise UsageError(f"noise={brief(self._noise)}: sample(rng) gave no numbers ({error})") from error
         if noise.shape != self._shape or not np.isfinite(noise).all():
             what = f"shape {noise.shape}" if noise.shape != self._shape else "numbers that are not finite"
             raise UsageError(
@@ -204,7 +207,11 @@ class CustomNoise:
 
     def reset(self, index: int) -> None:
         """Tell the object that an episode begins in environment ``index``."""
-        self._noise.reset(index)
+        with self._calling("reset"):
+            self._noise.reset(index)
+
+    def _calling(self, method: str) -> contextlib.AbstractContextManager[None]:
+        return own_code(lambda: f"noise={brief(self._noise)}: {method}", getattr(self._noise, method))
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the object's state; empty if it has no method ``state``.
@@ -212,7 +219,10 @@ class CustomNoise:
         Raises:
             UsageError: if it is no dict of finite numbers by name, or uses the name of parameter noise.
         """
-        given = self._noise.state() if callable(getattr(self._noise, "state", None)) else {}
+        given = {}
+        if callable(getattr(self._noise, "state", None)):
+            with self._calling("state"):
+                given = self._noise.state()
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
             raise UsageError(
                 f"noise={brief(self._noise)}: state() gave {brief(given)}; expected a dict of arrays by name"
@@ -241,7 +251,8 @@ class CustomNoise:
                 f"noise={brief(self._noise)} has no method restore(arrays), and the checkpoint holds its state "
                 f"({', '.join(sorted(arrays))}); give the noise that it was saved with"
             )
-        self._noise.restore(arrays)
+        with self._calling("restore"):
+            self._noise.restore(arrays)
 
 
 NOISES = ("gaussian", "ornstein_uhlenbeck", "repeated", "pink")
@@ -269,7 +280,8 @@ def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: flo
     if kind == "pink":
         return PinkNoise(scale, shape)
     if callable(kind) and (isinstance(kind, type) or not hasattr(kind, "sample")):
-        return CustomNoise(kind(shape), shape)
+        name = getattr(kind, "__name__", None) or brief(kind)
+        return CustomNoise(guarded(f"noise={name} on the shape {shape}", kind)(shape), shape)
     return CustomNoise(copy.deepcopy(kind), shape)
 
 

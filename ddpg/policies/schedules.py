@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from ddpg.errors import UsageError, brief
-from ddpg.interaction.env_errors import format_error
+from ddpg.errors import UsageError, brief, guarded
 from ddpg.interaction.validation import LARGEST, is_real
 
 COOLDOWN = 0.2  # the last share of training, in which the cooldown schedule lowers the learning rates
@@ -52,11 +51,9 @@ def factor_of(schedule: str | Callable[[float], float], left: float) -> float:
     """
     if isinstance(schedule, str):
         return SCHEDULES[schedule](left)
-    what = f"the schedule of the learning rate, called with left={left:g},"
-    try:
-        factor = schedule(left)
-    except Exception as error:  # the user's code can raise anything
-        raise UsageError(f"{what} failed: {format_error(error)}") from error
+    name = getattr(schedule, "__name__", None) or brief(schedule)
+    what = f"the schedule of the learning rate, {name}(left={left:g}),"
+    factor = guarded(what, schedule)(left)
     if not (is_real(factor) and 0 <= factor <= LARGEST):
         raise UsageError(f"{what} returned {brief(factor)}; expected a finite number >= 0")
     return float(factor)

@@ -14,9 +14,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import EnvironmentFault, UsageError, brief
+from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
 from ddpg.interaction.env_calls import call
-from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.env_runner import wrappers_of
 from ddpg.interaction.validation import check_finite, validate_numeric
 from ddpg.replay.buffer import ReplayBuffer

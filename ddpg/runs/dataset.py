@@ -12,8 +12,7 @@ import numpy as np
 
 from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.memory_limit import memory_limit
-from ddpg.errors import FileFault, UsageError, brief, import_optional
-from ddpg.interaction.env_errors import format_error
+from ddpg.errors import FileFault, UsageError, brief, format_error, import_optional
 from ddpg.interaction.validation import validate_path, validate_text
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from ddpg.checkpoints.space_json import describe_space, restore_space
-from ddpg.errors import EnvironmentFault, UsageError, brief
+from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
 from ddpg.interaction import env_calls
-from ddpg.interaction.env_errors import format_error
 from ddpg.runs.rendering import DrawnEnv, rendering_env
 
 # multiprocessing would run the user's script again in the child, and that script may import TensorFlow or train.

@@ -12,12 +12,11 @@ from pathlib import Path
 import gymnasium as gym
 from gymnasium import wrappers as supplied
 
-from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean
+from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean, format_error
 from ddpg.exports import zoo
 from ddpg.interaction import env_calls
 from ddpg.interaction.action_mask import ActionMask, has_mask
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
-from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.interaction.validation import validate_int
 from ddpg.runs import signals

@@ -12,9 +12,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ddpg.errors import EnvironmentFault, UsageError, brief
+from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
 from ddpg.interaction.env_calls import call, close_quietly
-from ddpg.interaction.env_errors import env_name, format_error
+from ddpg.interaction.env_errors import env_name
 from ddpg.interaction.env_runner import make_stepper
 from ddpg.interaction.transitions import Passthrough
 from ddpg.runs.env_factory import make_env

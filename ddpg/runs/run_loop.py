@@ -11,9 +11,8 @@ import gymnasium as gym
 
 from ddpg.agents.callbacks import Callback, ProgressBar
 from ddpg.agents.off_policy import OffPolicyAgent
-from ddpg.errors import EnvironmentFault, UsageError, file_faults
+from ddpg.errors import EnvironmentFault, UsageError, file_faults, format_error
 from ddpg.interaction import env_calls
-from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.env_runner import Episode
 from ddpg.progress import format_number
 from ddpg.runs import run_directory

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from ddpg.checkpoints import atomic_write
 from ddpg.checkpoints.manifest import MANIFEST
 from ddpg.compiler.thread_pool import available_cores
-from ddpg.interaction.env_errors import format_error
+from ddpg.errors import format_error
 from ddpg.runs import run_config
 from ddpg.runs.lock import lock_cell_log, run_lock, was_killed_holding
 from ddpg.studies.cell_process import COMMAND, CellProcess, cell_environment

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, format_error
 from ddpg.interaction import env_calls
-from ddpg.interaction.env_errors import format_error
 from ddpg.workers.worker import EnvironmentFailed, Event, RolloutRequest, Worker, WorkerDied, WorkerReady, WorkerSpec
 
 _SLOTS = 2  # the newest weights, and the previous ones, which a worker may still be reading

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddpg.compiler.thread_pool import available_cores
-from ddpg.errors import EnvironmentFault, UsageError
-from ddpg.interaction.env_errors import format_error
+from ddpg.errors import EnvironmentFault, UsageError, format_error
 from ddpg.workers.worker import EnvironmentFailed, Event, RolloutRequest, Worker, WorkerDied, WorkerReady, WorkerSpec
 from ddpg.workers.worker_options import import_ray
 

@@ -15,8 +15,7 @@ from ddpg.agents.callbacks import Callback, asks_to_stop
 from ddpg.agents.learn_loop import ROUNDING, LearnLoop
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config.algorithm_options import DDPGConfig
-from ddpg.errors import EnvironmentFault, UsageError, brief
-from ddpg.interaction.env_errors import format_error
+from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
 from ddpg.interaction.validation import validate_int
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.network_policy import program_of

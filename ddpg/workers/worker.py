@@ -12,10 +12,9 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.errors import EnvironmentFault, UsageError, format_error
 from ddpg.interaction.actions import Actions
 from ddpg.interaction.env_calls import call, close_quietly
-from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.env_runner import make_env_runner, spaces_of
 from ddpg.interaction.spaces import same_space
 from ddpg.interaction.transitions import Episode, Transitions
