@@ -160,13 +160,17 @@ class Options:
         if not isinstance(values, Mapping):
             raise UsageError(f"values={brief(values)} must be a dict of options by name")
         check_known(cls, values, "the configuration")
-        for name, value in values.items():
-            if isinstance(value, dict) and "custom" in value:
-                itself = "" if _field(cls, name).metadata.get("choices") else f"load(path, {name}=...), "
-                raise UsageError(
-                    f"{name} was a callable of your own ({value['custom']}); files hold data, never code: pass it "
-                    f"again in Python, {itself}load(path, config=...) or ddpg.resume(run, config=...)"
-                )
+        if own := {
+            name: value["custom"] for name, value in values.items() if isinstance(value, dict) and "custom" in value
+        }:
+            were = ", ".join(f"{name} ({function})" for name, function in own.items())
+            network = next((name for name in own if not _field(cls, name).metadata.get("choices")), None)
+            itself = "" if network is None or len(own) > 1 else f"load(path, {network}=...), "
+            what = f"{were} was a callable" if len(own) == 1 else f"{were} were callables"
+            raise UsageError(
+                f"{what} of your own; files hold data, never code: pass {'it' if len(own) == 1 else 'them'} again in "
+                f"Python, {itself}load(path, config=...) or ddpg.resume(run, config=...)"
+            )
         return cls(**values)
 
 

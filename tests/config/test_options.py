@@ -16,6 +16,23 @@ def test_json_round_trip():
     assert DDPGConfig.from_json(config.to_json()) == config
 
 
+def test_functions_are_not_in_files_and_all_are_named():
+    def own_path(actor, critic, states):
+        raise NotImplementedError
+
+    def own_layers(states):
+        raise NotImplementedError
+
+    one = DDPGConfig(policy_gradient=own_path)
+    with refuses(UsageError, "policy_gradient own_path was config=") as caught:
+        DDPGConfig.from_json(one.to_json())
+    assert "load(path, policy_gradient" not in str(caught.value)  # load takes networks only
+    with refuses(UsageError, "actor_network own_layers was load(path, actor_network=...) config="):
+        DDPGConfig.from_json(DDPGConfig(actor_network=own_layers).to_json())
+    with refuses(UsageError, "policy_gradient own_path actor_network own_layers were config="):
+        DDPGConfig.from_json(one.replace(actor_network=own_layers).to_json())
+
+
 def test_toml(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('hidden = [3, 4]\ngamma = 1\nnoise = "ornstein_uhlenbeck"\njit = false\n')
