@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ddpg.compiler import codegen_gemm_amx, codegen_gemm_bfloat16
 from ddpg.compiler.codegen_elementwise import DECLARATIONS, ElementwiseFunction, buffer_name, concat_function
-from ddpg.compiler.codegen_gemm import GemmFunctions, RegisterFile
+from ddpg.compiler.codegen_gemm import Float32GemmFunctions, GemmFunctions, RegisterFile
 from ddpg.compiler.codegen_gemm_amx import AMXGemmFunctions
 from ddpg.compiler.codegen_gemm_bfloat16 import BFloat16GemmFunctions
 from ddpg.compiler.ir import Node
@@ -74,7 +74,7 @@ class Module:
         self.concats: dict[int, str] = {}
         self.matmuls: dict[tuple, str] = {}
         declarations = [DECLARATIONS]
-        gemm_functions: type[GemmFunctions | BFloat16GemmFunctions | AMXGemmFunctions] = GemmFunctions
+        gemm_functions: type[GemmFunctions] = Float32GemmFunctions
         if precision == "bfloat16":
             declarations.append(codegen_gemm_bfloat16.DECLARATIONS)
             gemm_functions = BFloat16GemmFunctions

@@ -6,6 +6,7 @@ one tile has all rows, B is read only once, in place. Numbers of A are read one 
 place too. (K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
 """
 
+import abc
 import dataclasses
 from collections.abc import Iterable
 
@@ -49,7 +50,7 @@ def register_file(features: str) -> RegisterFile:
     return RegisterFile(8, 6) if "+avx2" in known else RegisterFile(4, 6)
 
 
-class GemmFunctions:
+class GemmFunctions(abc.ABC):
     """C = A·B, either input given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
 
     Args:
@@ -61,7 +62,7 @@ class GemmFunctions:
 
     Attributes:
         text: the functions.
-        packed: floats that each worker needs to pack columns of B.
+        packed: floats that each worker needs to pack its rows of A or columns of B.
     """
 
     def __init__(
@@ -77,10 +78,25 @@ class GemmFunctions:
         self._transposed, self._other_transposed = transposed
         self._texts: dict[str, str] = {}
         counts = sorted(set(parts or [self._rows]))
-        self.packed = max(self._inner * machine.panel_of(rows) for rows in counts)
+        self.packed = max(map(self._floats_to_pack, counts))
         for rows in counts:
             self._write(f"{name}.{rows}", rows)
         self.text = "\n\n".join(self._texts.values())
+
+    @abc.abstractmethod
+    def _floats_to_pack(self, rows: int) -> int:
+        """Return the floats of memory that the function for ``rows`` rows of C needs at ``packed``."""
+
+    @abc.abstractmethod
+    def _write(self, name: str, rows: int) -> None:
+        """Write the function for ``rows`` rows of C, and those that it calls, into ``_texts``."""
+
+
+class Float32GemmFunctions(GemmFunctions):
+    """A product of float32 numbers: columns of B are packed, A is read in place."""
+
+    def _floats_to_pack(self, rows: int) -> int:
+        return self._inner * self._machine.panel_of(rows)
 
     def _write(self, name: str, rows: int) -> None:
         lines, panel = FunctionBuilder(), self._machine.panel_of(rows)

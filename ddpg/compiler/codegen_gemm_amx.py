@@ -10,9 +10,8 @@ the nearest.)
 """
 
 import itertools
-from collections.abc import Iterable
 
-from ddpg.compiler.codegen_gemm import RegisterFile, load_first, store_first, transposed_registers
+from ddpg.compiler.codegen_gemm import GemmFunctions, load_first, store_first, transposed_registers
 from ddpg.compiler.codegen_gemm_bfloat16 import LANES, PAIRS, SUMS, interleaved_pairs, row_pairs
 from ddpg.compiler.llvm_builder import FunctionBuilder
 
@@ -34,30 +33,16 @@ declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)"""
 
 
-class AMXGemmFunctions:
-    """C = A·B, either input given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
+class AMXGemmFunctions(GemmFunctions):
+    """A product of bfloat16 numbers by AMX: all of A is packed, B by two strips of columns."""
 
-    Args and attributes: as of :class:`ddpg.compiler.codegen_gemm.GemmFunctions`.
-    """
+    @property
+    def _strip(self) -> int:
+        """Floats of memory of a packed strip."""
+        return -(-self._inner // (2 * LANES)) * _TILE
 
-    def __init__(
-        self,
-        name: str,
-        shape: tuple[int, int, int],
-        transposed: tuple[bool, bool],
-        machine: RegisterFile,
-        parts: Iterable[int] | None = None,
-    ):
-        del machine  # all that have AMX have the same tiles
-        self._rows, self._columns, self._inner = shape
-        self._transposed, self._other_transposed = transposed
-        self._strip = -(-self._inner // (2 * LANES)) * _TILE
-        self._texts: dict[str, str] = {}
-        parts = sorted(set(parts or [self._rows]))
-        self.packed = (-(-max(parts) // LANES) + _STRIPS) * self._strip + _TILE
-        for rows in parts:
-            self._write(f"{name}.{rows}", rows)
-        self.text = "\n\n".join(self._texts.values())
+    def _floats_to_pack(self, rows: int) -> int:
+        return (-(-rows // LANES) + _STRIPS) * self._strip + _TILE
 
     def _write(self, name: str, rows: int) -> None:
         """Pack all N rows of A, then compute C by two strips of columns at a time."""

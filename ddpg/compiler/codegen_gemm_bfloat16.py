@@ -7,9 +7,7 @@ pair takes the space of one float. The matrices themselves stay float32 in memor
 VDPBF16PS and VCVTNE2PS2BF16: subnormal arguments and results count as 0, sums round to the nearest.)
 """
 
-from collections.abc import Iterable
-
-from ddpg.compiler.codegen_gemm import RegisterFile, load_first, store_first, tiles_of, transposed_registers
+from ddpg.compiler.codegen_gemm import GemmFunctions, load_first, store_first, tiles_of, transposed_registers
 from ddpg.compiler.llvm_builder import FunctionBuilder
 
 LANES = 16  # float32 sums of an instruction
@@ -20,30 +18,16 @@ declare {SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({SUMS}, {_NUMBERS}, {_NUMBERS})
 declare {_NUMBERS} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({SUMS}, {SUMS})"""
 
 
-class BFloat16GemmFunctions:
-    """C = A·B, either input given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
+class BFloat16GemmFunctions(GemmFunctions):
+    """A product of bfloat16 numbers by AVX512-BF16: all of A is packed, B by panels of columns."""
 
-    Args and attributes: as of :class:`ddpg.compiler.codegen_gemm.GemmFunctions`.
-    """
+    @property
+    def _pairs(self) -> int:
+        """Pairs of numbers along the inner dimension."""
+        return -(-self._inner // 2)
 
-    def __init__(
-        self,
-        name: str,
-        shape: tuple[int, int, int],
-        transposed: tuple[bool, bool],
-        machine: RegisterFile,
-        parts: Iterable[int] | None = None,
-    ):
-        self._machine = machine
-        self._rows, self._columns, self._inner = shape
-        self._pairs = -(-self._inner // 2)
-        self._transposed, self._other_transposed = transposed
-        self._texts: dict[str, str] = {}
-        parts = sorted(set(parts or [self._rows]))
-        self.packed = _whole_vectors(self._pairs * max(parts)) + self._pairs * machine.panel
-        for rows in parts:
-            self._write(f"{name}.{rows}", rows)
-        self.text = "\n\n".join(self._texts.values())
+    def _floats_to_pack(self, rows: int) -> int:
+        return _whole_vectors(self._pairs * rows) + self._pairs * self._machine.panel
 
     def _write(self, name: str, rows: int) -> None:
         """Pack all N rows of A, then compute C by panels of columns."""
