@@ -75,7 +75,7 @@ def draw(path: Path) -> None:
             FancyBboxPatch((x - 0.8, y - 0.3), 1.6, 0.6, boxstyle="round,pad=0.05", fc="#e8eef7", ec="#34506b")
         )
         axes.text(x, y + 0.09, package, ha="center", va="center", fontsize=11, weight="bold", color="#1d2f42")
-        axes.text(x, y - 0.17, f"{len(modules)} files, {lines:,} lines", ha="center", va="center", fontsize=7)
+        axes.text(x, y - 0.17, f"{lines / 1000:.1f} thousand lines", ha="center", va="center", fontsize=7)
     for package, targets in without_detours({package: imports_of(package) for package in places}).items():
         x, y = places[package]
         for target, count in targets.items():
