@@ -5,7 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -52,6 +52,18 @@ class Agent(TFAgent, abc.ABC):
     """
 
     config_class: ClassVar[type[AgentConfig]]
+
+    if not TYPE_CHECKING:  # a type checker would take every attribute for one that exists
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what an attribute of other packages' agents is called here.
+
+            Raises:
+                AttributeError: if Python calls this, which it does where there is no such attribute.
+            """
+            hint = name_hints.ATTRIBUTES.get(name)
+            text = f"{type(self).__name__!r} object has no attribute {name!r}{f': {hint}' if hint else ''}"
+            raise AttributeError(text, name=name, obj=self)
 
     def __init__(
         self,

@@ -206,6 +206,25 @@ _RENAMED: dict[tuple[str, ...], str] = {
 }
 RENAMED = {name: here for here, names in _RENAMED.items() for name in names.split()}
 
+_ATTRIBUTES = {
+    "use agent.memory": "replay_buffer buffer rb",
+    "use agent.env": "get_env envs",
+    "give it to load(path, env), or make the agent with it": "set_env",
+    "leave it out: save() and load() keep the replay memory": "save_replay_buffer load_replay_buffer",
+    "use the option normalize_observations; save() and load() keep the statistics": "get_vec_normalize_env obs_rms",
+    "use update(n), which makes n gradient updates": "train train_step gradient_step optimize_model",
+    "use learn(steps), or observe() and update() in a loop of your own (docs/how_to/loop.md)": "collect_rollouts "
+    "store_transition",
+    "use predict(observation), which returns the action and None": "select_action choose_action get_action forward",
+    "use learn(steps, callbacks=ddpg.CSVCallback(directory))": "logger set_logger",
+    "use agent.actor.target": "actor_target target_actor target_policy",
+    "use agent.critic.target": "critic_target target_critic",
+    "use agent.q": "q_net q_network",
+    "use agent.q.target": "q_net_target target_network target_q_network",
+    "pass seed= to the agent": "set_random_seed",
+}
+ATTRIBUTES = {name: advice for advice, names in _ATTRIBUTES.items() for name in names.split()}
+
 # What else to say of a name whose value means something else here.
 _MEANT = {
     "a number of environment steps": "exploration_fraction exploration_frac",

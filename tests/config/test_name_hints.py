@@ -1,12 +1,13 @@
 """What Stable-Baselines3 spells otherwise is told in our words; what is spelt alike works."""
 
 import dataclasses
+import re
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Counting
-from refusals import refuses
+from refusals import lacking, refuses
 
 from ddpg import DDPG, DQN, CheckpointCallback, DDPGConfig, DQNConfig, EvalCallback, UsageError
 from ddpg.config import name_hints
@@ -100,3 +101,27 @@ def test_predict_is_called_as_there(agent):
     assert state is None
     assert agent.action_space.contains(action)
     np.testing.assert_array_equal(agent.predict(observation, None, None, True)[0], action)
+
+
+def test_attributes_of_other_packages_agents_say_what_they_are_here(agent):
+    """No agent here has them, and what is advised instead is an attribute of DDPG or of DQN."""
+    agents = agent, DQN(gym.make("CartPole-v1"), DQNConfig(hidden=(4,), jit=False), seed=0)
+    for name, hint in name_hints.ATTRIBUTES.items():
+        for one in agents:
+            assert not hasattr(one, name)
+            with pytest.raises(AttributeError) as caught:
+                getattr(one, name)
+            assert not lacking(str(caught.value), f"{type(one).__name__} {name}")
+            assert str(caught.value).endswith(hint)
+        for path in re.findall(r"agent\.([\w.]+)|\b(\w+)\(", hint):
+            names = "".join(path).split(".")
+            assert names == ["CSVCallback"] or any(_has(one, names) for one in agents), hint
+
+
+def _has(value, names):
+    return not names or (hasattr(value, names[0]) and _has(getattr(value, names[0]), names[1:]))
+
+
+def test_a_misspelt_attribute_is_an_attribute_error_as_ever(agent):
+    with pytest.raises(AttributeError, match=r"^'DDPG' object has no attribute 'pedict'$"):
+        agent.pedict  # noqa: B018
