@@ -16,7 +16,7 @@ from ddpg.runs.zoo_policy import COLUMNS, list_zoo, zoo_rows
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURE = "docs/zoo.md", "docs/zoo.png"
 # Presets without an entry, and why. A test compares this with the presets and the entries.
-_NOT_DONE, _OTHER_PACKAGES = "not trained to the end yet", "need packages that the tests do not install"
+_NOT_DONE, _OTHER_PACKAGES = "its seed has not been trained yet", "need packages that the tests do not install"
 MISSING = {
     "Swimmer-v5": _NOT_DONE,
     "FetchReach-v4": _OTHER_PACKAGES,
