@@ -72,7 +72,7 @@ def main() -> None:
     else:
         from benchmarks import marks
 
-        marks.write(PAGE, tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
+        marks.write(PAGE, tables(json.loads(options.json.read_text(encoding="utf-8"))))
 
 
 def _file_of(folder: Path, case: Case, way: Way) -> Path:

@@ -3,8 +3,9 @@
 import contextlib
 import difflib
 import errno
+import functools
 import importlib
-import inspect
+import re
 import reprlib
 import sys
 import traceback
@@ -23,6 +24,10 @@ class UsageError(ValueError):
 
 class EnvironmentFault(UsageError):
     """The environment failed: it raised an exception, returned an invalid value, or did not answer in time."""
+
+
+class OwnCodeFault(UsageError):
+    """A user's own function, such as a policy path or noise, raised an exception."""
 
 
 class FileFault(UsageError):
@@ -65,7 +70,7 @@ def format_error(error: BaseException) -> str:
     """Return type and message of an exception in one line, shortened; for a UsageError the message only."""
     kind = type(error).__name__
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())  # Keras colours its messages
     except Exception:  # a foreign exception whose __str__ fails
         return kind
     if isinstance(error, UsageError):
@@ -84,7 +89,7 @@ def own_code(what: str | Callable[[], str], function: Any) -> Iterator[None]:
         function: the function, whose file's last line in the traceback is named.
 
     Raises:
-        UsageError: if the block raises an exception; one that is a UsageError already passes as it is.
+        OwnCodeFault: if the block raises an exception; a UsageError passes as it is.
     """
     try:
         yield
@@ -92,7 +97,7 @@ def own_code(what: str | Callable[[], str], function: Any) -> Iterator[None]:
         raise
     except Exception as error:  # the user's code can raise anything
         what = what if isinstance(what, str) else what()
-        raise UsageError(f"{what} failed: {format_error(error)}{_line_of(error, function)}") from error
+        raise OwnCodeFault(f"{what} failed: {format_error(error)}{_line_of(error, function)}") from error
 
 
 def guarded(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,15 +112,16 @@ def guarded(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _line_of(error: Exception, function: Any) -> str:
     """Return the file and the line of ``function``'s module at which an exception passed, or the empty string."""
-    if isinstance(function, type):
-        function = vars(function).get("__init__")
-    function = inspect.unwrap(getattr(function, "__func__", function))
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    if code is None:
+    try:
+        while isinstance(function, functools.partial):
+            function = function.func
+        code = getattr(function, "__code__", None)
+        owner = function if isinstance(function, type) or code is not None else type(function)
+        files = {getattr(sys.modules.get(owner.__module__), "__file__", None), getattr(code, "co_filename", None)}
+        found = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+        return f" ({Path(found[-1].filename).name}, line {found[-1].lineno})" if found else ""
+    except Exception:  # a foreign object may raise anything when its attributes are read
         return ""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
-    return f" ({Path(code.co_filename).name}, line {lines[-1]})" if lines else ""
 
 
 class _Brief(reprlib.Repr):

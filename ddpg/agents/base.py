@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -61,7 +62,11 @@ class Agent(TFAgent, abc.ABC):
             Raises:
                 AttributeError: if Python calls this, which it does where there is no such attribute.
             """
-            hint = name_hints.ATTRIBUTES.get(name)
+            if name in dir(type(self)):  # a property failed with an AttributeError of its own, which this raises again
+                return object.__getattribute__(self, name)
+            hint = name_hints.ATTRIBUTES.get(name, "")
+            first = re.match(r"use agent\.(\w+)", hint)
+            hint = "" if first and first[1] not in {*vars(self), *dir(type(self))} else hint
             text = f"{type(self).__name__!r} object has no attribute {name!r}{f': {hint}' if hint else ''}"
             raise AttributeError(text, name=name, obj=self)
 

@@ -163,7 +163,9 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
     space: str | None = option(None, "a TOML file with the search space", metavar="FILE")
     tuning_seed: int = option(0, "seed of the search", at_least=0)
     prune: bool = option(True, "stop trials early that are worse than the median of the others")
-    evaluation_interval: int | None = option(None, "steps between evaluations; none: a tenth of all", at_least=1)
+    evaluation_interval: int | None = option(
+        None, "steps between evaluations; none: a tenth of all, or more where that would cut episodes", at_least=1
+    )
     evaluation_episodes: int = option(10, "episodes per evaluation", at_least=1)
     root: str | None = option(
         None,
@@ -219,7 +221,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         from ddpg.config.presets import hints_for, preset_for, recipe_options
         from ddpg.interaction.env_calls import close_quietly
         from ddpg.interaction.spaces import algorithm_for
-        from ddpg.runs.env_factory import env_id_of, full_id, make_env
+        from ddpg.runs.env_factory import default_evaluation_interval, env_id_of, full_id, make_env
         from ddpg.studies.search_space import read_space
         from ddpg.studies.study import Group
         from ddpg.studies.tuning_plan import plan_of
@@ -243,7 +245,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             algorithm=algorithm,
             seeds=list(range(self.seeds)),
             total_timesteps=total,
-            evaluation_interval=self.evaluation_interval or max(1, total // 10),
+            evaluation_interval=self.evaluation_interval or default_evaluation_interval(name, 1, total, share=10),
             evaluation_episodes=self.evaluation_episodes,
             final_episodes=0,
             n_envs=1,

@@ -59,7 +59,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
     root: str = option("runs", "where runs are kept", metavar="DIR", is_path=True)
     evaluation_interval: int | None = option(
         None,
-        "steps between evaluations; none: a twentieth of all, or more where it would cut every episode",
+        "steps between evaluations; none: a twentieth of all, or more where that would cut episodes",
         at_least=1,
     )
     evaluation_episodes: int = option(10, "episodes per evaluation", at_least=1)

@@ -127,7 +127,7 @@ def obstacle_to_bfloat16() -> str:
     """Return why products of bfloat16 numbers are not faster than products of float32 numbers here; "" if they are.
 
     An AVX512-BF16 instruction makes twice as many products as a float32 instruction. AMD's Zen 5 starts as many of
-    either; Intel's cores fewer, so that products take 1.7 to 1.9 times as long in bfloat16 on Emerald Rapids, unless
+    either; Intel's cores fewer, so that products take 1.2 to 1.9 times as long in bfloat16 on Emerald Rapids, unless
     they have AMX (docs/performance.md). The processor's name and features decide, because measured times could differ
     in the next run and then change its results.
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ddpg.errors import UsageError, brief, guarded, own_code
+from ddpg.errors import UsageError, brief, format_error, guarded, own_code
 from ddpg.interaction.validation import LARGEST, is_real, validate_int
 
 
@@ -195,8 +195,9 @@ class CustomNoise:
             given = self._noise.sample(rng)
         try:
             noise = np.asarray(given, np.float32)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"noise={brief(self._noise)}: sample(rng) gave no numbers ({error})") from error
+        except Exception as error:  # the user's object can raise anything
+            what = f"noise={brief(self._noise)}: sample(rng) gave no numbers"
+            raise UsageError(f"{what} ({format_error(error)})") from error
         if noise.shape != self._shape or not np.isfinite(noise).all():
             what = f"shape {noise.shape}" if noise.shape != self._shape else "numbers that are not finite"
             raise UsageError(
@@ -227,7 +228,11 @@ class CustomNoise:
             raise UsageError(
                 f"noise={brief(self._noise)}: state() gave {brief(given)}; expected a dict of arrays by name"
             )
-        arrays = {name: np.asarray(value) for name, value in given.items()}
+        try:
+            arrays = {name: np.asarray(value) for name, value in given.items()}
+        except Exception as error:  # the user's object can raise anything
+            what = f"noise={brief(self._noise)}: state() gave {brief(given)}, which is not all arrays"
+            raise UsageError(f"{what} ({format_error(error)})") from error
         for name, array in arrays.items():
             if array.dtype.name not in STATE_TYPES or not np.isfinite(array).all():
                 raise UsageError(
@@ -282,7 +287,7 @@ def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: flo
     if callable(kind) and (isinstance(kind, type) or not hasattr(kind, "sample")):
         name = getattr(kind, "__name__", None) or brief(kind)
         return CustomNoise(guarded(f"noise={name} on the shape {shape}", kind)(shape), shape)
-    return CustomNoise(copy.deepcopy(kind), shape)
+    return CustomNoise(guarded(f"copying noise={brief(kind)} for an agent", copy.deepcopy)(kind), shape)
 
 
 def _check_scale(scale: float) -> None:

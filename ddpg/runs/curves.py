@@ -280,10 +280,11 @@ def _options(run: Run) -> dict[str, Any]:
 
 def _no_evaluation(run: Run) -> str:
     """Return why a run has no evaluations: its first one is due later, or their table is lost."""
-    saved = [path.name for path in run_directory.checkpoints(run.path) if int(path.name) > 0]
-    if not saved:
-        return "not evaluated yet"
-    return f"evaluations.csv is missing or has no rows, though the run was saved after {saved[-1]} steps"
+    if not (run.path / "evaluations.csv").exists():
+        return "evaluations.csv is missing"
+    if (run.path / "checkpoints" / "best").exists():
+        return "evaluations.csv has no rows, though the best of its evaluations is among the checkpoints"
+    return "not evaluated yet"
 
 
 def _once(what: str, runs: Sequence[Run]) -> list[Run]:

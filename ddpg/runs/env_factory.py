@@ -212,43 +212,43 @@ def check_imports(names: Sequence[str], file: str | Path, allowed: Sequence[str]
         )
 
 
-def default_evaluation_interval(name: str, n_envs: int, total_timesteps: int, collector: str = "local") -> int:
+def default_evaluation_interval(name: str, n_envs: int, total_timesteps: int, share: int = 20) -> int:
     """Return the default number of steps between evaluations: a twentieth of the run, or more.
 
     An evaluation must not cut the episodes of training (docs/reliability.md), so for one environment it is at least
-    half of the longest episode, and for a vector at least two full episodes of each environment.
+    as many steps as the longest episode has, and for a vector at least two full episodes of each environment.
 
     Args:
         name: the environment's id, from :func:`env_id_of`.
-        n_envs, total_timesteps, collector: as for :func:`ddpg.train`.
+        n_envs, total_timesteps: as for :func:`ddpg.train`.
+        share: 20 for a twentieth.
     """
-    twentieth = max(1, total_timesteps // 20)
-    if collector != "local":
-        return twentieth
-    return min(max(twentieth, _uncut_interval(name, n_envs)), total_timesteps)
+    return min(max(1, total_timesteps // share, _uncut_interval(name, n_envs)), total_timesteps)
 
 
-def cut_episodes_note(name: str, n_envs: int, evaluation_interval: int) -> str:
-    """Return a one-line warning if evaluations may cut off every training episode, or the empty string.
+def cut_episodes_note(name: str, n_envs: int, evaluation_interval: int, timesteps: int) -> str:
+    """Return a one-line warning if evaluations may cut off episodes of training, or the empty string.
 
     Args:
         name: the environment's id, from :func:`env_id_of`.
         n_envs, evaluation_interval: as for :func:`ddpg.train`, with ``collector="local"``.
+        timesteps: of the environments in this run, over all of them.
     """
     enough, longest = _uncut_interval(name, n_envs), episode_limit(name) or 0
-    at_most = 2 * evaluation_interval if n_envs == 1 else -(-evaluation_interval // n_envs)  # steps of an episode
-    if at_most >= longest:
+    each = evaluation_interval // n_envs  # steps of an environment from one evaluation to the next
+    if each >= longest or timesteps <= (2 if n_envs == 1 else 1) * evaluation_interval:
         return ""
+    after = f"{each} to {2 * each}" if n_envs == 1 else f"{each}"
     return (
-        f"with evaluation_interval={evaluation_interval} evaluations cut off training episodes after {at_most} steps; "
-        f"they may last {longest}, and episodes.csv has only those that end by themselves. Give {enough} or more"
+        f"with evaluation_interval={evaluation_interval} evaluations cut off training episodes after {after} steps; "
+        f"they may last {longest}, and episodes.csv has only those that end before. Give {enough} or more"
     )
 
 
 def _uncut_interval(name: str, n_envs: int) -> int:
     """Return the least interval of evaluations that leaves training episodes whole, 0 if it is not known."""
     longest = episode_limit(name) or 0
-    return -(-longest // 2) if n_envs == 1 else 2 * n_envs * longest
+    return longest if n_envs == 1 else 2 * n_envs * longest
 
 
 def episode_limit(name: str) -> int | None:

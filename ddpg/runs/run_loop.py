@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from ddpg.agents.callbacks import Callback, ProgressBar
 from ddpg.agents.off_policy import OffPolicyAgent
-from ddpg.errors import EnvironmentFault, UsageError, file_faults, format_error
+from ddpg.errors import EnvironmentFault, OwnCodeFault, UsageError, file_faults, format_error
 from ddpg.interaction import env_calls
 from ddpg.interaction.env_runner import Episode
 from ddpg.progress import format_number
@@ -89,7 +89,8 @@ def run_to_goal(
         track: an additional experiment tracker to log to: one of :data:`ddpg.runs.trackers.TRACKERS`.
 
     Raises:
-        EnvironmentFault: if the environment failed; the message names it, the step, the seed, and what was saved.
+        EnvironmentFault, OwnCodeFault: if the environment or a function of the user's own failed; the message names it,
+            the step, the seed, and what was saved.
         FileFault: if a file could not be written.
         FloatingPointError: if learning diverged.
     """
@@ -115,7 +116,7 @@ def run_to_goal(
                 if agent.num_timesteps < goal or not recorder.conclude(agent):
                     _save_and_stop(run, document, agent, recorder, request)
             # EOFError and ConnectionError: a process of the vector has ended.
-            except (EnvironmentFault, KeyboardInterrupt, EOFError, ConnectionError) as error:
+            except (EnvironmentFault, OwnCodeFault, KeyboardInterrupt, EOFError, ConnectionError) as error:
                 if request.again:
                     raise
                 # A signal to the whole process group may end the vector's processes before it arrives here.
@@ -206,7 +207,7 @@ def _save_and_stop(
 
 def _with_location(
     error: BaseException, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder
-) -> EnvironmentFault:
+) -> UsageError:
     """Save the agent, and return the fault with the step and the seed at which it happened."""
     step, seed = agent.num_timesteps, agent.seed
     try:
@@ -215,7 +216,8 @@ def _with_location(
         kept = f"what was learned since could not be saved ({other})"
     else:
         kept = "what was learned is saved"
-    if isinstance(error, EnvironmentFault):
+    kind = type(error) if isinstance(error, OwnCodeFault) else EnvironmentFault
+    if isinstance(error, UsageError):
         what = str(error)
     elif isinstance(error, KeyboardInterrupt):
         what = f"it raised {format_error(error)}, and no SIGINT has come"
@@ -223,4 +225,4 @@ def _with_location(
         what = f"a process has ended ({type(error).__name__})"
     where = "" if name in what else f"{name}, "
     advice = resume_hint(run, document)
-    return EnvironmentFault(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}")
+    return kind(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}")

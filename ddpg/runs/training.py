@@ -89,8 +89,8 @@ def train(
         root: the directory that holds the run directories.
         evaluation_interval: steps between evaluations (and checkpoints); by default a twentieth of the run, or more:
             an evaluation cuts the episodes of a vector, and the episode of one environment that lasts for another
-            interval, so the default is at least two full episodes of each environment of a vector, and half of the
-            longest episode of one environment.
+            interval, so the default is at least two full episodes of each environment of a vector, and the longest
+            episode of one environment.
         evaluation_episodes: episodes per evaluation.
         n_envs: number of environments to act in at the same time; evaluations always use one.
         vectorization: how several environments run: ``"sync"``: in this process; ``"async"``: each in its own process,
@@ -152,10 +152,9 @@ def train(
             print_to_stderr(short)
         if note := value_range_note(name, agent.config):
             print_to_stderr(f"{name}: {note}")
-        may_cut = (dataset is None or offline_timesteps is not None) and collector == "local"
-        if may_cut and evaluation_interval and (note := cut_episodes_note(name, n_envs, evaluation_interval)):
-            print_to_stderr(f"{name}: {note}")
-        usual = default_evaluation_interval(name, n_envs, total_timesteps, collector)
+        usual = max(1, total_timesteps // 20)
+        if collector == "local" and not (dataset is not None and offline_timesteps is None):
+            usual = default_evaluation_interval(name, n_envs, total_timesteps)
         document = {
             "env_id": full_id(env_id, name),
             "algorithm": algorithm_of(agent.config),
@@ -177,6 +176,8 @@ def train(
             "command": _command(),
         }
         run_config.text_of(document)  # refuses values that config.json cannot hold, before anything is written
+        if evaluation_interval is not None:
+            _tell_of_cut_episodes(name, document)
         if request.number is not None:
             raise KeyboardInterrupt(request.resumable())
         collected.enter_context(_collector(agent, document))
@@ -246,6 +247,7 @@ def resume(
         )
     run_directory.check_utf8(run, "run")
     document = run_directory.read_config(run)
+    own_goal = document["total_timesteps"]
     if total_timesteps is not None:
         document["total_timesteps"] = validate_int(total_timesteps, "total_timesteps", 1)
     for name, value, fits in (
@@ -286,13 +288,13 @@ def resume(
         if agent.num_timesteps >= document["total_timesteps"] and run_state.evaluated >= agent.num_timesteps:
             # The process may have been killed before it finished the run, or could not write the picture.
             drawn = run_loop.finish_run(run, agent, env_id)
-            if drawn and agent.num_timesteps == document["total_timesteps"]:
+            if drawn and document["total_timesteps"] == own_goal:
                 print_to_stderr(
                     f"{run} has reached its {agent.num_timesteps} steps, and only its {run_directory.PICTURE} was "
                     "missing or older; it is drawn"
                 )
                 return run
-            raise UsageError(_nothing_left(run, agent.num_timesteps, document["total_timesteps"]))
+            raise UsageError(_nothing_left(run, agent.num_timesteps, document["total_timesteps"], own_goal))
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
         here = versions_here()
@@ -304,6 +306,7 @@ def resume(
             if int(path.name) > agent.num_timesteps:
                 target_dir.remove_staging(path)
         run_config.write(run, document)
+        _tell_of_cut_episodes(env_id, document)
         run_loop.run_to_goal(run, document, agent, run_state, request, progress_bar, track)
     return run
 
@@ -363,6 +366,16 @@ def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int)
     )
 
 
+def _tell_of_cut_episodes(name: str, document: dict[str, Any]) -> None:
+    """Say on stderr if a run's evaluations may cut off episodes of training."""
+    offline = document["offline_timesteps"]
+    if document["collector"] != "local" or (document["dataset"] is not None and offline is None):
+        return
+    timesteps = document["total_timesteps"] - (offline or 0)
+    if note := cut_episodes_note(name, document["n_envs"], document["evaluation_interval"], timesteps):
+        print_to_stderr(f"{name}: {note}")
+
+
 def value_range_note(name: str, config: AgentConfig) -> str:
     """Return a one-line warning if the critic's range of values is too small for γ, or the empty string."""
     if not (isinstance(config, DDPGConfig) and config.normalize_rewards and config.critic != "scalar"):
@@ -400,9 +413,12 @@ def _validate_config(config: Any) -> AgentConfig | None:
     return config
 
 
-def _nothing_left(run: Path, steps: int, goal: int) -> str:
-    """Return the message that a run of ``steps`` steps has nothing left to do for ``goal``."""
-    if steps == goal:
+def _nothing_left(run: Path, steps: int, goal: int, own_goal: int) -> str:
+    """Return the message that a run of ``steps`` steps has nothing left to do for ``goal``.
+
+    A vector of environments may overshoot its run's own goal.
+    """
+    if goal in (steps, own_goal):
         return f"{run} has reached its {goal} steps; give --total-timesteps to train longer"
     return (
         f"total_timesteps={goal} is less than the {steps} steps that {run} has made; give "

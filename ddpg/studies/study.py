@@ -58,7 +58,7 @@ class Settings(Options):
 
     seeds: tuple[int, ...] = option((0,), "the seeds; in TOML also their number, counted from 0")
     total_timesteps: int | None = option(None, "environment steps; none: as the preset")
-    evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of total_timesteps")
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: as ddpg train")
     evaluation_episodes: int = option(10, "episodes per evaluation")
     final_episodes: int = option(0, "episodes of the evaluation after training; 0: no such evaluation")
     n_envs: int = option(1, "number of environments stepped together")
@@ -233,7 +233,10 @@ def _groups(
             given = (preset.options_for(kind, total) if base is None else base) | changes
             config = kind(**from_toml(kind, given, kind.__name__, hints_for(kind, own_id)))
             check_collector(collector, workers, None)
-            if collector != "local":
+            interval = max(1, total // 20)
+            if collector == "local":
+                interval = default_evaluation_interval(own_id, settings.n_envs, total)
+            else:
                 check_options(config, settings.n_envs)
         yield Group(
             env_id=env_id,
@@ -241,8 +244,7 @@ def _groups(
             algorithm=algorithm,
             seeds=list(settings.seeds),
             total_timesteps=total,
-            evaluation_interval=settings.evaluation_interval
-            or default_evaluation_interval(own_id, settings.n_envs, total, collector),
+            evaluation_interval=settings.evaluation_interval or interval,
             evaluation_episodes=settings.evaluation_episodes,
             final_episodes=settings.final_episodes,
             n_envs=settings.n_envs,

@@ -189,6 +189,8 @@ def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> Non
         if missing := [seed for seed in group.seeds if seed not in other.seeds]:
             raise UsageError(f"seed {missing[0]} of {what} is not in the study any more; {advice}")
         for name, old, new in _differences(group, other):
+            if name == "evaluation_interval":  # its default may be another one than when the study began
+                advice = f"{advice}; evaluation_interval = {old} in the file goes on with these cells"
             raise UsageError(f"{name} of {what} was {old!r} and is now {new!r}; {advice}")
 
 

@@ -1,7 +1,9 @@
 """A user's own function that fails is one line, which names the option, the error and the line in the user's file."""
 
 import dataclasses
+import functools
 import inspect
+import re
 from pathlib import Path
 
 import gymnasium as gym
@@ -9,7 +11,8 @@ import numpy as np
 import pytest
 from refusals import lacking
 
-from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, train
+from ddpg.errors import OwnCodeFault
 
 SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 100, "learning_starts": 4, "updates_per_call": 2}
 AGENTS = {DDPGConfig: (DDPG, "Pendulum-v1"), DQNConfig: (DQN, "CartPole-v1")}
@@ -78,3 +81,117 @@ def test_so_is_one_in_a_method_of_ones_own_noise(method, tmp_path):
     with pytest.raises(UsageError) as caught:
         learn_save_load()
     assert not lacking(str(caught.value), f"noise {method} failed {WHERE}")
+
+
+@dataclasses.dataclass
+class Checked:
+    """Noise whose constructor is generated, and calls what raises."""
+
+    shape: tuple
+
+    def __post_init__(self):
+        boom()
+
+
+class Inherited(Checked):
+    """Noise without a constructor of its own."""
+
+
+class Proxy:
+    """A function that answers every attribute."""
+
+    def __getattr__(self, name):
+        return Proxy()
+
+    def __call__(self, *args):
+        return boom()
+
+
+FUNCTIONS = {
+    "a dataclass": {"noise": Checked},
+    "an inherited constructor": {"noise": Inherited},
+    "a partial": {"learning_rate_schedule": functools.partial(boom)},
+    "an object": {"learning_rate_schedule": Proxy()},
+}
+
+
+@pytest.mark.parametrize("options", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_the_line_is_found_whatever_was_called(options):
+    with pytest.raises(UsageError) as caught, DDPG(gym.make("Pendulum-v1"), DDPGConfig(**SMALL, **options)) as agent:
+        agent.learn(20)
+    assert not lacking(str(caught.value), WHERE)
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        return "\x1b[31mred\x1b[0m"
+
+
+def test_colours_of_a_message_are_left_out():
+    def fails(left):
+        raise Unprintable
+
+    config = DDPGConfig(**SMALL, learning_rate_schedule=fails)
+    with pytest.raises(UsageError) as caught, DDPG(gym.make("Pendulum-v1"), config) as agent:
+        agent.learn(20)
+    assert "Unprintable: red (" in str(caught.value)
+
+
+class NotAnArray:
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("no array")
+
+
+class Locked(Noise):
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot copy a lock")
+
+
+@pytest.mark.parametrize(
+    ("noise", "words"),
+    [
+        (lambda shape: Returns(shape, sample=NotAnArray()), "noise sample numbers RuntimeError"),
+        (lambda shape: Returns(shape, state={"a": [[1.0], [1.0, 2.0]]}), "noise state arrays ValueError"),
+        (lambda shape: Returns(shape, state={"a": NotAnArray()}), "noise state arrays RuntimeError"),
+        (Locked((1, 1)), "copying noise Locked TypeError lock"),
+    ],
+    ids=["a sample", "a ragged state", "a state", "a copy"],
+)
+def test_what_noise_gives_that_is_no_array_is_one_line(noise, words):
+    with pytest.raises(UsageError) as caught, DDPG(gym.make("Pendulum-v1"), DDPGConfig(**SMALL, noise=noise)) as agent:
+        agent.learn(20)
+    assert not lacking(str(caught.value), words)
+
+
+class Returns(Noise):
+    """Noise that gives these values."""
+
+    def __init__(self, shape, sample=None, state=None):
+        super().__init__(shape)
+        self.given = {"sample": np.zeros(shape) if sample is None else sample, "state": state or {}}
+
+    def sample(self, rng):
+        return self.given["sample"]
+
+    def state(self):
+        return self.given["state"]
+
+
+class Later(Noise):
+    """Noise that fails at its hundredth step."""
+
+    steps = 0
+
+    def sample(self, rng):
+        Later.steps += 1
+        return boom() if Later.steps == 100 else super().sample(rng)
+
+
+def test_a_run_in_which_it_fails_is_saved_and_says_how_to_go_on(tmp_path):
+    config = DDPGConfig(**SMALL, noise=Later)
+    options = {"total_timesteps": 300, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}
+    with pytest.raises(OwnCodeFault) as caught:
+        train("Pendulum-v1", config, seed=0, root=tmp_path, **options)
+    step = int(re.search(r"after step (\d+), seed 0", str(caught.value))[1])
+    assert not lacking(str(caught.value), f"noise sample {WHERE} saved resume")
+    assert (tmp_path / "Pendulum-v1" / "1" / "checkpoints" / str(step) / "manifest.json").exists()

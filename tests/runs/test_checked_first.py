@@ -187,26 +187,37 @@ def limited(tmp_path):
 
 
 def test_by_default_evaluations_leave_episodes_whole(limited):
-    """A twentieth of 200 steps is 10: half of an episode is 15, and two episodes of each of four environments 240."""
-    for total, n_envs, interval in ((500, 1, 25), (200, 1, 15), (10, 1, 10), (500, 4, 240), (100, 4, 100)):
+    """A twentieth of 200 steps is 10, less than the 30 of an episode, and than two in each of four environments."""
+    for total, n_envs, interval in ((800, 1, 40), (200, 1, 30), (10, 1, 10), (500, 4, 240), (100, 4, 100)):
         run = limited(total_timesteps=total, n_envs=n_envs)
         assert read_config(run)["evaluation_interval"] == interval, (total, n_envs)
+        assert len(read_table(run / "episodes.csv")) == n_envs * (total // n_envs // 30), (total, n_envs)
 
 
-@pytest.mark.parametrize(
-    ("interval", "n_envs", "warned"), [(14, 1, True), (15, 1, False), (116, 4, True), (117, 4, False)]
-)
-def test_an_interval_that_cuts_every_episode_is_told_of(interval, n_envs, warned, limited, capsys):
-    run = limited(total_timesteps=240, n_envs=n_envs, evaluation_interval=interval)
+CUT = [(14, 1, True), (18, 1, True), (30, 1, False), (117, 4, True), (120, 4, False)]
+
+
+@pytest.mark.parametrize(("interval", "n_envs", "warned"), CUT)
+def test_an_interval_that_cuts_episodes_is_told_of(interval, n_envs, warned, limited, capsys):
+    run = limited(total_timesteps=480, n_envs=n_envs, evaluation_interval=interval)
     lines = [line for line in capsys.readouterr().err.splitlines() if "evaluation_interval" in line]
     assert len(lines) == warned
     if warned:
-        assert not lacking(lines[0], f"evaluation_interval={interval} 30 episodes.csv {15 if n_envs == 1 else 240}")
-    assert bool(read_table(run / "episodes.csv")) is not warned  # as the line says
+        assert not lacking(lines[0], f"evaluation_interval={interval} 30 episodes.csv {30 if n_envs == 1 else 240}")
+    assert (len(read_table(run / "episodes.csv")) < 480 // 30) is warned  # as the line says
 
 
-def test_where_nothing_is_cut_nothing_is_told(limited, capsys):
+def test_where_nothing_is_cut_nothing_is_told(limited, capsys, tmp_path):
     """Episodes without a time limit may end at any time; by default the interval is long enough, or the run ends."""
     limited(total_timesteps=20)
-    train("faulty/None-v0", IDLE, **LIMITED, total_timesteps=40, evaluation_interval=2, root=limited.keywords["root"])
+    limited(total_timesteps=40, evaluation_interval=20)
+    limited(total_timesteps=100, n_envs=4, evaluation_interval=100)
+    train("faulty/None-v0", IDLE, **LIMITED, total_timesteps=40, evaluation_interval=2, root=tmp_path)
     assert "evaluation_interval" not in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_is_told_of_too(limited, capsys):
+    run = limited(total_timesteps=20)
+    assert "evaluation_interval" not in capsys.readouterr().err
+    resume(run, total_timesteps=100, progress_bar=False)
+    assert not lacking(capsys.readouterr().err, "evaluation_interval=20 30 episodes.csv")

@@ -181,17 +181,17 @@ def test_a_seed_is_counted_once(tmp_path, capsys):
 
 
 def test_a_run_without_evaluations_is_left_out_with_the_reason(tmp_path, capsys):
-    """The second run was stopped before its first evaluation; the third has lost its table."""
-    drawn, begun, lost = (write_run(tmp_path, number, [1.0][: number == 1], seed=number) for number in (1, 2, 3))
-    for run, step in ((drawn, 100), (begun, 0), (lost, 100)):
-        (run / "checkpoints" / str(step)).mkdir(parents=True)
-        (run / "checkpoints" / str(step) / "manifest.json").touch()
+    """The second was stopped, and saved, before its first evaluation; the others have lost their table or its rows."""
+    drawn, begun, lost, emptied = (write_run(tmp_path, n, [1.0][: n == 1], seed=n) for n in (1, 2, 3, 4))
+    for run, checkpoint in ((drawn, "best"), (begun, "77"), (lost, "77"), (emptied, "best")):
+        (run / "checkpoints" / checkpoint).mkdir(parents=True)
     (lost / "evaluations.csv").unlink()
     assert [curve.seeds for curve in learning_curves(find_runs([tmp_path]))] == [1]
-    first, second = capsys.readouterr().err.splitlines()
+    first, second, third = capsys.readouterr().err.splitlines()
     assert first == f"ddpg: left out: {begun}: not evaluated yet"
-    assert not lacking(second, f"left out {lost} evaluations.csv 100 steps")
-    with refuses(UsageError, f"nothing to draw {begun} not evaluated yet {lost} evaluations.csv 100"):
+    assert second == f"ddpg: left out: {lost}: evaluations.csv is missing"
+    assert not lacking(third, f"left out {emptied} evaluations.csv no rows best")
+    with refuses(UsageError, f"nothing to draw {begun} not evaluated yet {lost} missing"):
         learning_curves(find_runs([begun, lost]))
 
 

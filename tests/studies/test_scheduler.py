@@ -43,7 +43,7 @@ def test_cells_are_trained_then_evaluated_and_never_again(stubbed, capsys):
     trained, evaluated = (words for words, _ in study.calls[:2])
     assert trained[:2] == ["train", "Pendulum-v1"]
     assert trained[trained.index("--total-timesteps") + 1] == "100"
-    assert trained[trained.index("--evaluation-interval") + 1] == "5"
+    assert trained[trained.index("--evaluation-interval") + 1] == "100"  # one episode may last longer
     assert evaluated[1:4] == [str(study.places[0].run), "--episodes", "30"]
     assert [place.evaluated for place in study.places] == [{"mean_return": 5.5}] * 2
     said = capsys.readouterr().err
