@@ -221,3 +221,11 @@ def test_a_run_that_goes_on_is_told_of_too(limited, capsys):
     assert "evaluation_interval" not in capsys.readouterr().err
     resume(run, total_timesteps=100, progress_bar=False)
     assert not lacking(capsys.readouterr().err, "evaluation_interval=20 30 episodes.csv")
+
+
+def test_a_vector_that_has_overshot_its_goal_has_reached_it(limited):
+    run = limited(total_timesteps=100, n_envs=3)  # in 34 steps of all three, 102
+    with refuses(UsageError, "reached its 100 steps --total-timesteps"):
+        resume(run, progress_bar=False)
+    with refuses(UsageError, "total_timesteps=90 102 --checkpoint"):
+        resume(run, total_timesteps=90, progress_bar=False)

@@ -18,6 +18,7 @@ from ddpg.config.options import from_toml
 from ddpg.config.presets import read_recipe
 from ddpg.runs import recorder, run_directory
 from ddpg.runs.evaluation import Evaluation, evaluate
+from ddpg.runs.run_directory import read_config
 from ddpg.runs.run_loop import GracefulStop
 
 
@@ -381,3 +382,14 @@ def test_the_command(data, tmp_path, monkeypatch, capsys):
     assert main(resumed) == 0
     assert [row["timesteps"] for row in what_is_left(run)["episodes"]] == ["71", "78"]
     capsys.readouterr()
+
+
+def test_evaluations_spare_episodes_only_where_there_are_any(data, tmp_path):
+    """A twentieth of 100 steps is 5; episodes of at most 7 steps are left whole once the environment is stepped."""
+    gym.register("OfflineLimited-v0", lambda **_: Resetting(7), max_episode_steps=7, disable_env_checker=True)
+    options = {"dataset": data, "root": tmp_path, **RUN, "evaluation_interval": None}
+    intervals = [
+        read_config(train("OfflineLimited-v0", CONFIG, offline_timesteps=offline, **options))["evaluation_interval"]
+        for offline in (None, 40)
+    ]
+    assert intervals == [5, 7]

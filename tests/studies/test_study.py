@@ -294,6 +294,7 @@ def test_cells_may_be_added_and_nothing_else(tmp_path):
     first = groups[0]
     for other, match in (
         (changed(first, total_timesteps=501), "total_timesteps td3 Pendulum-v1 500 501"),
+        (changed(first, evaluation_interval=7), "evaluation_interval evaluation_interval = 500 goes on"),
         (changed(first, options=first.options | {"tau": 0.5}), "tau td3 Pendulum-v1 0.005 0.5"),
         (changed(first, seeds=[0, 2]), "seed 1 td3"),
         (changed(first, configuration="td4"), "td3 Pendulum-v1"),
