@@ -14,7 +14,7 @@ release = importlib.metadata.version("ddpg-paths")
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "flags", "mathml", "notebook_pages"]
 exclude_patterns = ["extensions", "**/.ipynb_checkpoints"]
 
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = ["math"]  # ```math, which forges typeset too
 nb_execution_mode = "off"  # notebooks show the outputs that are committed with them
