@@ -18,10 +18,10 @@ def test_json_round_trip():
 
 def test_functions_are_not_in_files_and_all_are_named():
     def own_path(actor, critic, states):
-        raise NotImplementedError
+        return []
 
     def own_layers(states):
-        raise NotImplementedError
+        return states
 
     one = DDPGConfig(policy_gradient=own_path)
     with refuses(UsageError, "policy_gradient own_path was config=") as caught:

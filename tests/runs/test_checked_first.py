@@ -182,7 +182,8 @@ IDLE = SMALL.replace(learning_starts=1000)
 @pytest.fixture
 def limited(tmp_path):
     """Register an environment whose episodes last 30 steps; return a function that trains in it."""
-    gym.register("Limited-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=30)
+    if "Limited-v0" not in gym.registry:
+        gym.register("Limited-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=30)
     return functools.partial(train, "Limited-v0", IDLE, root=tmp_path, **LIMITED)
 
 
