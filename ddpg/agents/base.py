@@ -3,7 +3,6 @@
 import abc
 import dataclasses
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -64,9 +63,7 @@ class Agent(TFAgent, abc.ABC):
             """
             if name in dir(type(self)):  # a property failed with an AttributeError of its own, which this raises again
                 return object.__getattribute__(self, name)
-            hint = name_hints.ATTRIBUTES.get(name, "")
-            first = re.match(r"use agent\.(\w+)", hint)
-            hint = "" if first and first[1] not in {*vars(self), *dir(type(self))} else hint
+            hint = name_hints.attribute_hint(name, {*vars(self), *dir(type(self))})
             text = f"{type(self).__name__!r} object has no attribute {name!r}{f': {hint}' if hint else ''}"
             raise AttributeError(text, name=name, obj=self)
 

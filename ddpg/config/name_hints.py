@@ -362,6 +362,21 @@ _VALUES = {
 _VALUE = {name: here for here, names in _VALUES.items() for name in names.split()}
 
 
+def attribute_hint(name: str, known: Iterable[str]) -> str:
+    """Return what an attribute of other packages' agents is called here, or the empty string.
+
+    Args:
+        name: the attribute.
+        known: the attributes of the agent at hand: DDPG and DQN differ, and only what is there is advised.
+
+    >>> attribute_hint("rb", ["memory"])
+    'use agent.memory'
+    """
+    hint = ATTRIBUTES.get(name, "")
+    advised = re.match(r"use agent\.(\w+)", hint)
+    return "" if advised and advised[1] not in known else hint
+
+
 def renamed(name: str, known: Iterable[str]) -> str | None:
     """Return the one of the ``known`` names that other packages call ``name``, or ``None``.
 

@@ -212,7 +212,9 @@ def check_imports(names: Sequence[str], file: str | Path, allowed: Sequence[str]
         )
 
 
-def default_evaluation_interval(name: str, n_envs: int, total_timesteps: int, share: int = 20) -> int:
+def default_evaluation_interval(
+    name: str, n_envs: int, total_timesteps: int, *, share: int = 20, cuts: bool = True
+) -> int:
     """Return the default number of steps between evaluations: a twentieth of the run, or more.
 
     An evaluation must not cut the episodes of training (docs/reliability.md), so for one environment it is at least
@@ -222,8 +224,11 @@ def default_evaluation_interval(name: str, n_envs: int, total_timesteps: int, sh
         name: the environment's id, from :func:`env_id_of`.
         n_envs, total_timesteps: as for :func:`ddpg.train`.
         share: 20 for a twentieth.
+        cuts: whether evaluations cut episodes; they do not with workers, nor where a data set is all that is learned
+            from, and then the interval is a twentieth.
     """
-    return min(max(1, total_timesteps // share, _uncut_interval(name, n_envs)), total_timesteps)
+    uncut = _uncut_interval(name, n_envs) if cuts else 0
+    return min(max(1, total_timesteps // share, uncut), total_timesteps)
 
 
 def cut_episodes_note(name: str, n_envs: int, evaluation_interval: int, timesteps: int) -> str:

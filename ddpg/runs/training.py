@@ -152,9 +152,8 @@ def train(
             print_to_stderr(short)
         if note := value_range_note(name, agent.config):
             print_to_stderr(f"{name}: {note}")
-        usual = max(1, total_timesteps // 20)
-        if collector == "local" and not (dataset is not None and offline_timesteps is None):
-            usual = default_evaluation_interval(name, n_envs, total_timesteps)
+        cuts = _cuts_episodes(collector, dataset, offline_timesteps)
+        usual = default_evaluation_interval(name, n_envs, total_timesteps, cuts=cuts)
         document = {
             "env_id": full_id(env_id, name),
             "algorithm": algorithm_of(agent.config),
@@ -366,10 +365,15 @@ def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int)
     )
 
 
+def _cuts_episodes(collector: str, dataset: Any, offline_timesteps: int | None) -> bool:
+    """Return whether a run has episodes that its evaluations can cut: neither workers nor a data set alone have."""
+    return collector == "local" and (dataset is None or offline_timesteps is not None)
+
+
 def _tell_of_cut_episodes(name: str, document: dict[str, Any]) -> None:
     """Say on stderr if a run's evaluations may cut off episodes of training."""
     offline = document["offline_timesteps"]
-    if document["collector"] != "local" or (document["dataset"] is not None and offline is None):
+    if not _cuts_episodes(document["collector"], document["dataset"], offline):
         return
     timesteps = document["total_timesteps"] - (offline or 0)
     if note := cut_episodes_note(name, document["n_envs"], document["evaluation_interval"], timesteps):

@@ -233,18 +233,16 @@ def _groups(
             given = (preset.options_for(kind, total) if base is None else base) | changes
             config = kind(**from_toml(kind, given, kind.__name__, hints_for(kind, own_id)))
             check_collector(collector, workers, None)
-            interval = max(1, total // 20)
-            if collector == "local":
-                interval = default_evaluation_interval(own_id, settings.n_envs, total)
-            else:
+            if collector != "local":
                 check_options(config, settings.n_envs)
+            usual_interval = default_evaluation_interval(own_id, settings.n_envs, total, cuts=collector == "local")
         yield Group(
             env_id=env_id,
             configuration=name,
             algorithm=algorithm,
             seeds=list(settings.seeds),
             total_timesteps=total,
-            evaluation_interval=settings.evaluation_interval or interval,
+            evaluation_interval=settings.evaluation_interval or usual_interval,
             evaluation_episodes=settings.evaluation_episodes,
             final_episodes=settings.final_episodes,
             n_envs=settings.n_envs,

@@ -19,6 +19,16 @@ def test_the_page_has_what_was_measured():
         assert marks.between(page, name) == table, "run: python -m benchmarks.many_cores write"
 
 
+def test_a_machine_without_amx_has_its_columns_empty():
+    document = json.loads(many_cores.RESULTS.read_text(encoding="utf-8"))
+    for rows in document["cases"].values():
+        rows[:] = [row for row in rows if row["products"] == FLOAT32]
+    products, threads = (table.splitlines()[4:] for table in many_cores.tables(document).values())
+    assert all(line.endswith(" |  |  |  |") for line in products)
+    assert len(threads) == len(many_cores.MEASURED)
+    assert not any(AMX in line for line in threads)
+
+
 def test_all_ways_were_measured():
     document = json.loads(many_cores.RESULTS.read_text(encoding="utf-8"))
     assert {*many_cores.MEASURED} <= {*CASES}
