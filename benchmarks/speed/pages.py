@@ -34,7 +34,7 @@ def texts(document: dict) -> dict[tuple[Path, str], str]:
         (README, MACHINES): machines_sentence(machines),
         (PAGE, MACHINES): machines_table(machines),
         (README, SPEED): f"{about}\n\n{short_table(document['rows'])}",
-        (PAGE, SPEED): f"{about}\n\n![{ALTERNATIVE}]({FIGURE.name})\n\n{tables(document['rows'])}",
+        (PAGE, SPEED): f"{about} {versions(document)}\n\n![{ALTERNATIVE}]({FIGURE.name})\n\n{tables(document['rows'])}",
     }
     if ROOFLINE.exists():
         found[PAGE, LIMITS] = roofline_tables(json.loads(ROOFLINE.read_text()))
@@ -55,9 +55,10 @@ def sentence(document: dict) -> str:
     machine, rows = document["machine"], document["rows"]
     times = collections.Counter((row["kind"], row["task"], row["cores"], row["peer"]) for row in rows).values()
     repeats = f"{min(times)} to {max(times)}" if min(times) < max(times) else f"{max(times)}"
+    return f"Medians of {repeats} measurements; packages in turn, on {machine['cores']} cores of {named(machine)}."
+
+
+def versions(document: dict) -> str:
+    """Return the packages' versions; one that was measured on several days may have several."""
     used = {(package, version) for told in document["versions"].values() for package, version in told.items()}
-    versions = ", ".join(f"{package} {version}" for package, version in sorted(used))
-    return (
-        f"Medians of {repeats}; packages in turn, on {machine['cores']} cores of "
-        f"{named(machine)}. Versions: {versions}."
-    )
+    return f"Versions: {', '.join(f'{package} {version}' for package, version in sorted(used))}."

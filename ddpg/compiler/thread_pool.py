@@ -5,13 +5,17 @@ Ctrl-C raises ``KeyboardInterrupt`` between any two bytecodes of the main thread
 main thread only calls C functions, which are not interrupted, and after an interrupt it starts the missing calls.
 """
 
+import contextlib
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # Linux: this container's limits
 
 
 class ThreadPool:
@@ -142,10 +146,22 @@ INTRAOP = "TF_NUM_INTRAOP_THREADS"  # TensorFlow's setting, which divides the co
 
 
 def available_cores() -> int:
-    """Return the number of cores available to this process, at most TensorFlow's setting for its threads."""
+    """Return the number of cores available to this process, at most TensorFlow's setting for its threads.
+
+    A container's quota of processor time counts in whole cores: threads beyond it would be stopped in each period.
+    """
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # some systems lack this function
         cores = os.cpu_count() or 1
-    limit = os.environ.get(INTRAOP, "")
-    return min(cores, int(limit)) if limit.isdigit() and int(limit) else cores
+    setting = os.environ.get(INTRAOP, "")
+    return min(cores, int(setting) if setting.isdigit() and int(setting) else cores, *_container_quotas())
+
+
+def _container_quotas() -> Iterator[int]:
+    """Yield the whole cores, at least 1, that Linux's control groups of either version leave this container."""
+    for files in ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"):
+        with contextlib.suppress(OSError, ValueError):  # another system, another version, or no quota
+            quota, period = (int(word) for file in files for word in (CONTROL_GROUP / file).read_text().split())
+            if quota > 0:
+                yield max(1, quota // period)

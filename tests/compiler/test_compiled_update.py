@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from ddpg.compiler import compiled_update
+from ddpg.compiler import compiled_update, thread_pool
 from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.ir import Unsupported
 from ddpg.compiler.thread_pool import available_cores
@@ -441,8 +441,35 @@ def test_where_threads_cannot_meet_there_is_one(large_product, monkeypatch):
         CompiledUpdate([metric], fields, [], 2)
 
 
-def test_jobs_side_by_side_share_the_cores_by_tensorflows_setting(monkeypatch):
+@pytest.fixture
+def six_cores(monkeypatch, tmp_path):
+    """A machine of six cores; returns an empty folder that stands for its control groups."""
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)), raising=False)
+    monkeypatch.setattr(thread_pool, "CONTROL_GROUP", tmp_path)
+    monkeypatch.delenv(thread_pool.INTRAOP, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "250000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n"}, 6),
+        ({"cpu.max": "1600000 100000\n"}, 6),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 6),
+    ],
+    ids=lambda value: " ".join(value.values()).replace("\n", "") if isinstance(value, dict) else "",
+)
+def test_a_containers_quota_limits_the_threads(six_cores, files, expected):
+    for name, text in files.items():
+        (six_cores / name).parent.mkdir(exist_ok=True)
+        (six_cores / name).write_text(text)
+    assert available_cores() == expected
+
+
+def test_jobs_side_by_side_share_the_cores_by_tensorflows_setting(six_cores, monkeypatch):
     for asked, expected in (("", 6), ("0", 6), ("4", 4), ("9", 6)):
         monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", asked)
         assert available_cores() == expected
