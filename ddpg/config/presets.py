@@ -202,7 +202,7 @@ PRESETS = {
     "FetchReach-v4": Preset(30_000, _REACHING),
     "MountainCarContinuous-v0": Preset(100_000, {"noise": "ornstein_uhlenbeck", "noise_scale": 0.5}),
     "LunarLanderContinuous-v3": Preset(200_000, _LANDING, recipe="plus"),
-    "BipedalWalker-v3": Preset(100_000, recipe="plus"),
+    "BipedalWalker-v3": Preset(300_000, _AVERAGED, recipe="plus"),
     "InvertedPendulum-v5": Preset(50_000),
     "InvertedDoublePendulum-v5": Preset(50_000, _DOUBLE_PENDULUM),
     "Reacher-v5": Preset(50_000, {"gamma": 0.98}),
