@@ -14,7 +14,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from benchmarks.speed.processors import described
+from benchmarks.speed.processors import parse_cpuinfo
 from ddpg import DDPG, DDPGConfig
 
 CASES = {  # hidden layers, observations, actions, type of the observation, options
@@ -55,7 +55,9 @@ def main() -> None:
                 rows.append(row)
     cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     if path is not None:
-        path.write_text(json.dumps({"processor": described(cpuinfo), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps({"processor": parse_cpuinfo(cpuinfo), "rows": rows}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

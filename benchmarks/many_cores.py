@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.gpu.cases import CASES, UPDATES, Case
-from benchmarks.speed.processors import named
+from benchmarks.speed.processors import processor_name
 
 RESULTS = Path(__file__).parent / "results" / "many_cores.json"
 PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance.md", ("amx", "many cores")
@@ -289,7 +289,7 @@ def tables(document: dict[str, Any]) -> dict[str, str]:
     cases = [(case, document["cases"][case.name]) for case in MEASURED]
     head = (
         f"µs of an update, medians of {document['repeats']} measurements (quartiles) in turn, on "
-        f"{{}} of {named(document['machine'])}."
+        f"{{}} of {processor_name(document['machine'])}."
     )
     return {
         MARKS[0]: "\n".join([head.format("one core"), "", *_by_products(cases)]),

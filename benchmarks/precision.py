@@ -21,7 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from benchmarks import marks
-from benchmarks.speed.processors import named
+from benchmarks.speed.processors import processor_name
 from benchmarks.speed.results import machine
 from benchmarks.speed.roofline.measure import Subject
 from benchmarks.speed.tasks import TASKS
@@ -79,7 +79,9 @@ def measured(name: str, repeats: int) -> dict[str, dict[str, list[float]]]:
 
 def table(document: dict) -> str:
     """Return the results as a table."""
-    lines = [f"Medians of {document['repeats']} pairs (quartiles) on one core of {named(document['machine'])}."]
+    lines = [
+        f"Medians of {document['repeats']} pairs (quartiles) on one core of {processor_name(document['machine'])}."
+    ]
     lines += ["", "| task | µs of CPU time of | float32 | bfloat16 | times as fast |", "|---|---|---:|---:|---:|"]
     for task, parts in document["tasks"].items():
         for part, title in PARTS.items():

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.tables import STRONGER_STUDY, groups, row_of
 from benchmarks.speed.packages import OURS_PLUS
-from benchmarks.speed.processors import named
+from benchmarks.speed.processors import processor_name
 from benchmarks.speed.summary import summarise
 from ddpg.progress import format_number
 from ddpg.runs.curves import trimmed_mean
@@ -173,4 +173,4 @@ def _told(returns: Sequence[float] | np.ndarray) -> str:
 
 def machine(speed: Path = SPEED) -> str:
     """Return the processor on which the rates were measured."""
-    return named(json.loads(speed.read_text())["machine"])
+    return processor_name(json.loads(speed.read_text())["machine"])

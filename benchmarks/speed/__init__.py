@@ -1,1 +1,1 @@
-"""How fast training is, beside other packages, on one machine in one run."""
+"""Compare the speed of training with other packages, on one machine in one run."""

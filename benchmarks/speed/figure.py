@@ -1,4 +1,4 @@
-"""The figure of training's speed: how many times as fast as every package ours is."""
+"""Draw the figure of training speed: our steps/s divided by each package's."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ TICKS = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def draw(rows: Sequence[dict], path: Path) -> None:
-    """Draw a panel a task: bars of ratios by the medians, whiskers from the other's least to its most, as a PNG."""
+    """Draw a panel per task as a PNG: bars are ratios of medians, whiskers the other package's minimum and maximum."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -36,8 +36,10 @@ def draw(rows: Sequence[dict], path: Path) -> None:
         ncols=2,
         frameon=False,
     )
-    figure.suptitle("How many times as fast ours trains, one update a step (right of 1: ours is faster)", x=0.4)
-    figure.supxlabel("our steps/s divided by theirs, logarithmic; whiskers: their least and most", fontsize=10)
+    figure.suptitle(
+        "Our training speed divided by each package's, one update per step (above 1: ours is faster)", x=0.4
+    )
+    figure.supxlabel("our steps/s / their steps/s (log scale); whiskers: their minimum and maximum", fontsize=10)
     figure.savefig(path, dpi=120, metadata={"Software": None})
     plt.close(figure)
 
@@ -73,7 +75,7 @@ def _panel(panel, lines: Sequence[Line], peers: Sequence[str]) -> None:
 
 def _ours(lines: Sequence[Line], task: str) -> str:
     found = [line for line in lines if line.task == task and line.peer == OURS and line.spreads]
-    told = (
+    rates = (
         f"{line.spreads['steps_per_second'].median:,.0f} on {line.cores} core{'s' * (line.cores > 1)}" for line in found
     )
-    return f"{', '.join(told)}, steps/s" if found else "not measured"
+    return f"{', '.join(rates)}, steps/s" if found else "not measured"

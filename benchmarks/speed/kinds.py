@@ -1,11 +1,11 @@
-"""The kinds of measurements: of which tasks, on how many cores, and what is told of each."""
+"""The kinds of measurements: their tables' titles and columns, tasks, numbers of cores, and excluded packages."""
 
 import dataclasses
 
 from benchmarks.speed.packages import OURS, OURS_EMPTY, OURS_PLUS, OURS_SINGLE, PEERS
 from benchmarks.speed.tasks import CHEETAH, LEARNED, PENDULUM, REMEMBERED, SOON, STRONGER, TASKS, Task
 
-MORE, LESS = "more", "less"  # what is better
+MORE, LESS = "more", "less"  # which is better
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,10 +13,10 @@ class Quantity:
     """A number that a script prints.
 
     Attributes:
-        key: its name there.
-        title: the head of its column, with the unit.
-        better: more of it, or less.
-        digits: behind the point.
+        key: its key in the script's JSON.
+        title: the column's heading, with the unit.
+        better: whether ``MORE`` or ``LESS`` is better.
+        digits: number of decimals.
     """
 
     key: str
@@ -27,100 +27,100 @@ class Quantity:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What is measured of every package.
+    """A measurement that is made of every package.
 
     Attributes:
-        says: what it is, in a sentence.
+        title: of the table, in one sentence.
         tasks: by name.
-        quantities: the first is the one by which packages are compared.
+        quantities: packages are main_quantity by the first one.
         cores: numbers of cores to which processes are pinned.
-        without: peers for which it is nothing of its own.
-        at_once: processes side by side, each pinned to a core of its own, whose first quantities are added.
-        warmed: packages that keep what they compiled run once before, so that it is there.
-        ours: the one of ours with which the others are compared.
+        excluded: peers that are not measured, since they would repeat another peer's measurement.
+        processes: processes that run at the same time, each pinned to its own core; their first quantities are added.
+        warm_cache: whether packages that cache compiled code on disk run once before the measurement.
+        ours: the variant of this package with which the others are main_quantity.
     """
 
-    says: str
+    title: str
     tasks: dict[str, Task]
     quantities: tuple[Quantity, ...]
     cores: tuple[int, ...] = (1, 2)
-    without: tuple[str, ...] = ()
-    at_once: int = 1
-    warmed: bool = False
+    excluded: tuple[str, ...] = ()
+    processes: int = 1
+    warm_cache: bool = False
     ours: str = OURS
 
     def peers(self, name: str) -> list[str]:
-        """Return the names of those that have a call for it; ``name`` is the kind's own."""
+        """Return the names of the peers that support this measurement; ``name`` is this kind's key in ``KINDS``."""
         special = {peer for peer, of_peer in PEERS.items() if of_peer.only == name}
-        able = special or {
+        supported = special or {
             peer for peer, of_peer in PEERS.items() if of_peer.only is None and name not in of_peer.lacks
         }
-        return [peer for peer in PEERS if peer in able and peer not in self.without]
+        return [peer for peer in PEERS if peer in supported and peer not in self.excluded]
 
 
 _RATE = Quantity("steps_per_second", "steps/s", MORE)
 _CPU = Quantity("cpu_seconds_per_1000_steps", "CPU s per 1,000 steps", digits=2)
-_FEW = {name: TASKS[name] for name in (PENDULUM, CHEETAH)}
-_EMPTY_AND_SLOW = (OURS_EMPTY, "ours, uncompiled")
-# Whose only difference is in training: how often, or by what, updates are made.
-_SAME_OTHERWISE = (*_EMPTY_AND_SLOW, OURS_SINGLE, "ours, XLA", "SBX, 32 updates per 32 steps")
+_TWO_TASKS = {name: TASKS[name] for name in (PENDULUM, CHEETAH)}
+_EMPTY_AND_UNCOMPILED = (OURS_EMPTY, "ours, uncompiled")
+# Peers that differ from another one only in how updates are compiled or grouped.
+_SAME_BUT_FOR_UPDATES = (*_EMPTY_AND_UNCOMPILED, OURS_SINGLE, "ours, XLA", "SBX, 32 updates per 32 steps")
 
 KINDS = {
     "training": Kind(
-        "Whole training at one update a step, after everything is compiled",
+        "Training: one environment, one update per step; compilation is not counted",
         TASKS,
         (_RATE, _CPU, Quantity("megabytes", "peak memory, MB")),
-        without=(OURS_EMPTY,),
+        excluded=(OURS_EMPTY,),
     ),
     "stronger": Kind(
-        "Whole training of recipe plus beside stronger algorithms than DDPG, each with its package's options",
+        "Training with stronger algorithms than DDPG: recipe plus, and other packages' algorithms with their defaults",
         {"HalfCheetah": STRONGER},
         (_RATE, _CPU, Quantity("megabytes", "peak memory, MB")),
         ours=OURS_PLUS,
     ),
     "seeds": Kind(
-        "Two seeds at once, a core each: their steps together, to compare with one seed on both cores",
+        "Two seeds at the same time, one core each: the sum of their steps/s, to compare with one seed on two cores",
         {CHEETAH: TASKS[CHEETAH]},
         (_RATE, _CPU),
         cores=(2,),
-        without=_SAME_OTHERWISE,
-        at_once=2,
+        excluded=_SAME_BUT_FOR_UPDATES,
+        processes=2,
     ),
     "learner": Kind(
-        "Updates alone, from a filled memory, minibatches drawn",
+        "Updates alone, including the drawing of minibatches from the replay memory",
         TASKS,
         (Quantity("updates_per_second", "updates/s", MORE),),
-        without=(OURS_EMPTY, OURS_SINGLE, "SBX, 32 updates per 32 steps"),
+        excluded=(OURS_EMPTY, OURS_SINGLE, "SBX, 32 updates per 32 steps"),
     ),
     "acting": Kind(
-        "The action for one observation, as the package's user asks for it",
-        _FEW,
+        "Acting: the call that a user makes for one observation",
+        _TWO_TASKS,
         (Quantity("microseconds", "µs, median", digits=1),),
         cores=(1,),
-        without=_SAME_OTHERWISE,
+        excluded=_SAME_BUT_FOR_UPDATES,
     ),
     "memory": Kind(
-        "What the process grows by for each transition remembered (17 observations, 6 actions)",
+        "Memory: growth of the process per stored transition (17 observations, 6 actions)",
         {"200,000 transitions": REMEMBERED},
-        (Quantity("bytes_per_transition", "bytes a transition"),),
+        (Quantity("bytes_per_transition", "bytes per transition"),),
         cores=(1,),
-        without=_SAME_OTHERWISE,
+        excluded=_SAME_BUT_FOR_UPDATES,
     ),
     "start": Kind(
-        "From the command's start until the package is imported, and until 64 steps with updates are done after 100 "
-        "without",
+        "Start: from the command until the package is imported, and until 100 random steps and 64 steps with updates "
+        "are done",
         {PENDULUM: SOON},
         (
             Quantity("first_updates_seconds", "s to the first updates", digits=2),
             Quantity("import_seconds", "s to import", digits=2),
         ),
-        without=(OURS_SINGLE, "SBX, 32 updates per 32 steps"),
+        excluded=(OURS_SINGLE, "SBX, 32 updates per 32 steps"),
         cores=(2,),
-        warmed=True,
+        warm_cache=True,
     ),
     "solve": Kind(
-        "Pendulum until an evaluation (10 episodes of fixed seeds, every 500 steps, its own time not counted) has a "
-        "mean return of at least -200",
+        "Time to a goal: Pendulum until an evaluation has a mean return of at least -200 (10 episodes of fixed seeds, "
+        "every 500 steps; their time is not counted)",
         {PENDULUM: LEARNED},
         (
             Quantity("seconds", "s from the command's start", digits=1),
@@ -128,16 +128,16 @@ KINDS = {
             Quantity("steps", "steps"),
             Quantity("evaluation_seconds", "s of evaluation, not counted", digits=1),
         ),
-        without=(OURS_SINGLE,),
+        excluded=(OURS_SINGLE,),
         cores=(2,),
-        warmed=True,
+        warm_cache=True,
     ),
 }
 
 
-def compared(name: str) -> Quantity:
-    """Return the quantity by which packages are compared, of the kind ``name``."""
+def main_quantity(name: str) -> Quantity:
+    """Return the quantity by which the kind ``name`` compares packages."""
     return KINDS[name].quantities[0]
 
 
-__all__ = ["KINDS", "LESS", "MORE", "OURS", "Kind", "Quantity", "compared"]
+__all__ = ["KINDS", "LESS", "MORE", "OURS", "Kind", "Quantity", "main_quantity"]

@@ -1,4 +1,4 @@
-"""The packages beside which ours is measured, and how each is asked."""
+"""The packages that are compared, and how each is installed and run."""
 
 import dataclasses
 from pathlib import Path
@@ -8,32 +8,32 @@ SCRIPTS = Path(__file__).parent / "peers"
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A package, and how it is asked.
+    """A package, and how it is installed and run.
 
     Attributes:
-        script: in ``peers/``.
-        requirements: what pip installs for it; none: what this process has.
+        script: file name in ``peers/``, without ``.py``.
+        requirements: pip's requirements; empty to use this process's own environment.
         options: for the script.
-        needs: a program that must be there.
-        own: it wants a virtual environment of its own.
-        lacks: kinds of measurements for which it has no call.
-        only: the one kind that measures it; ``None``: every kind of what a package makes of plain DDPG.
-        keeps: it keeps what it compiled for the next process.
-        empty_cache: what our compiler keeps on disk is not there yet.
+        needs: a program that must be installed.
+        own_env: whether it needs a virtual environment that it shares with no other script.
+        lacks: kinds of measurements that it does not support.
+        only: the one kind that measures it; ``None`` for all kinds that measure plain DDPG.
+        keeps: whether it caches compiled code for the next process.
+        empty_cache: whether our compiler starts with an empty cache.
     """
 
     script: str
     requirements: tuple[str, ...] = ()
     options: dict = dataclasses.field(default_factory=dict)
     needs: str | None = None
-    own: bool = False
+    own_env: bool = False
     lacks: tuple[str, ...] = ()
     only: str | None = None
     keeps: bool = False
     empty_cache: bool = False
 
 
-# pip takes the CPU's wheel where a folder or an index with it is configured; from PyPI alone, Linux gets CUDA's.
+# From PyPI alone, pip installs PyTorch's CUDA wheel on Linux; configure an index or folder with the CPU wheel.
 _TORCH = ("torch==2.13.0", "gymnasium[mujoco]>=1.1,<2")
 _SB3 = (*_TORCH, "stable-baselines3>=2.4")
 _SBX = (*_SB3, "sbx-rl>=0.20")
@@ -53,18 +53,18 @@ PEERS = {
     "SBX": Peer("stable_baselines", _SBX, {"package": "sbx"}),
     "SBX, 32 updates per 32 steps": Peer("stable_baselines", _SBX, {"package": "sbx", "every": 32}),
     "PyTorch, one loop": Peer("torch_loop", _TORCH),
-    # Its memory is written over when it is made, so what a transition adds is not seen.
-    "Tianshou": Peer("tianshou_ddpg", _TIANSHOU, own=True, lacks=("memory",)),
-    # So is this one's. It steps its environment from inside a graph, where another one, its policy's, waits forever for
-    # the thread on a single core.
-    "TF-Agents": Peer("tf_agents_ddpg", _TF_AGENTS, own=True, lacks=("memory", "solve")),
-    # Its interface does not compile for what memory is measured with.
-    # Stronger algorithms, each with its own package's options, but for when learning begins.
+    # Tianshou and TF-Agents allocate the whole replay memory at once, so growth per transition cannot be measured.
+    "Tianshou": Peer("tianshou_ddpg", _TIANSHOU, own_env=True, lacks=("memory",)),
+    # TF-Agents steps the environment from inside a graph; a policy called there waits forever for the only thread of a
+    # single core.
+    "TF-Agents": Peer("tf_agents_ddpg", _TF_AGENTS, own_env=True, lacks=("memory", "solve")),
+    # Stronger algorithms, each with its package's own options; only the number of random steps is the same.
     OURS_PLUS: Peer("ours", options={"recipe": "plus"}, keeps=True, only="stronger"),
     "SBX CrossQ": Peer("stable_baselines", _SBX, {"package": "sbx", "algorithm": "CrossQ"}, only="stronger"),
     "SBX TQC": Peer("stable_baselines", _SBX, {"package": "sbx", "algorithm": "TQC"}, only="stronger"),
     "Stable-Baselines3 SAC": Peer(
         "stable_baselines", _SB3, {"package": "stable_baselines3", "algorithm": "SAC"}, only="stronger"
     ),
+    # RLtools' interface does not compile for the task that measures memory.
     "RLtools (TD3)": Peer("rltools_td3", _RLTOOLS, needs="g++", lacks=("learner", "memory"), keeps=True),
 }

@@ -1,4 +1,4 @@
-"""What pages show of the results, between marks: nobody types a number."""
+"""Write the measured speeds between marks in README and ``docs/performance.md``, so that no number is typed."""
 
 import collections
 import json
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks import marks
 from benchmarks.speed.figure import draw
-from benchmarks.speed.processors import named
+from benchmarks.speed.processors import processor_name
 from benchmarks.speed.report import machines_sentence, machines_table, short_table, tables
 from benchmarks.speed.results import RESULTS
 from benchmarks.speed.roofline.profile import PROFILE, profile_table
@@ -15,19 +15,19 @@ from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
 
 ROOT = Path(__file__).parents[2]
 README, PAGE, FIGURE = ROOT / "README.md", ROOT / "docs" / "performance.md", ROOT / "docs" / "speed.png"
-ALTERNATIVE = "Bars of how many times as fast ours trains as each package, for each task, on one core and on two"
+ALTERNATIVE = "Bar chart of our training speed divided by each package's, for each task, on one core and on two"
 SPEED, MACHINES, LIMITS, OPERATIONS, SHARES = "speed", "speed by machine", "roofline", "operations", "profile"  # marks
 
 
 def write(document: dict) -> None:
-    """Put the results into README, the page and its figure."""
+    """Write the results into README and the page, and draw the page's figure."""
     draw(document["rows"], FIGURE)
     for (path, name), text in texts(document).items():
         marks.write(path, {name: text})
 
 
 def texts(document: dict) -> dict[tuple[Path, str], str]:
-    """Return what stands between which marks of which file."""
+    """Return the text for each file and mark."""
     about = sentence(document)
     machines = [document, *other_machines()]
     found = {
@@ -46,19 +46,20 @@ def texts(document: dict) -> dict[tuple[Path, str], str]:
 
 
 def other_machines() -> list[dict]:
-    """Return the results of other machines, from files beside that of the first, ``speed_NAME.json``."""
+    """Return the results of other machines, from the files ``speed_NAME.json`` in the same folder."""
     return [json.loads(path.read_text()) for path in sorted(RESULTS.parent.glob("speed_*.json"))]
 
 
 def sentence(document: dict) -> str:
-    """Return what was measured, where, and how often."""
+    """Return a sentence with the number of repetitions and the machine."""
     machine, rows = document["machine"], document["rows"]
     times = collections.Counter((row["kind"], row["task"], row["cores"], row["peer"]) for row in rows).values()
     repeats = f"{min(times)} to {max(times)}" if min(times) < max(times) else f"{max(times)}"
-    return f"Medians of {repeats} measurements; packages in turn, on {machine['cores']} cores of {named(machine)}."
+    where = f"{machine['cores']} cores of {processor_name(machine)}"
+    return f"Medians of {repeats} measurements; packages took turns on {where}."
 
 
 def versions(document: dict) -> str:
-    """Return the packages' versions; one that was measured on several days may have several."""
-    used = {(package, version) for told in document["versions"].values() for package, version in told.items()}
+    """Return the packages' versions; a package that was measured on several days may have several."""
+    used = {(package, version) for peer in document["versions"].values() for package, version in peer.items()}
     return f"Versions: {', '.join(f'{package} {version}' for package, version in sorted(used))}."

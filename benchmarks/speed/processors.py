@@ -1,4 +1,4 @@
-"""Which processor a number was measured on: a name such as "AMD EPYC" covers generations of unlike width."""
+"""Identify the processor of a measurement: a name such as "AMD EPYC" covers generations with different vector units."""
 
 import functools
 import os
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
-# Generations of cores by vendor and CPUID family, with their ranges of models; only those that are certain.
+# Core generations by vendor and CPUID family, with their ranges of models; only those that are certain.
 GENERATIONS: dict[tuple[str, int], dict[str, tuple[range, ...]]] = {
     ("AuthenticAMD", 25): {"Zen 4": (range(0x10, 0x20), range(0xA0, 0xB0))},
     ("AuthenticAMD", 26): {"Zen 5": (range(0x00, 0x30), range(0x40, 0x50), range(0x60, 0x80))},
@@ -17,8 +17,8 @@ GENERATIONS: dict[tuple[str, int], dict[str, tuple[range, ...]]] = {
         "Granite Rapids": (range(0xAD, 0xAF),),
     },
 }
-# The median rate of products of two 256 by 256 matrices by NumPy's BLAS, in GFLOP/s; in a process of its own, for BLAS
-# reads the number of its threads when it is loaded.
+# The median rate at which NumPy's BLAS multiplies two 256 by 256 matrices, in GFLOP/s. It runs in its own process,
+# since BLAS reads the number of threads when it is loaded.
 _BLAS = """
 import statistics, time
 import numpy as np
@@ -34,13 +34,12 @@ print(2 * 256**3 / statistics.median(times) / 1e9)
 WIDTHS = (("avx512f", 512), ("avx2", 256), ("asimd", 128), ("sse2", 128))
 
 
-def described(cpuinfo: str) -> dict[str, Any]:
-    """Return what the text of ``/proc/cpuinfo`` says of the first processor; nothing that it does not say.
+def parse_cpuinfo(cpuinfo: str) -> dict[str, Any]:
+    """Return what the text of ``/proc/cpuinfo`` says about the first processor.
 
     Returns:
-        Of ``vendor``, ``family``, ``model``, ``generation`` (where it is certain), ``clock_mhz`` (at this moment) and
-        ``vector_bits`` (of the widest registers; what a core computes in a cycle may be half of that) those that are
-        known.
+        Those that are known: ``vendor``, ``family``, ``model``, ``generation`` (where it is certain), ``clock_mhz`` (at
+        this moment) and ``vector_bits`` (of the widest registers; a core's execution units may be half as wide).
     """
     fields: dict[str, str] = {}
     for line in cpuinfo.splitlines():
@@ -60,11 +59,10 @@ def described(cpuinfo: str) -> dict[str, Any]:
 
 @functools.cache
 def rates() -> dict[str, Any]:
-    """Measure how fast this machine multiplies, in about two seconds.
+    """Measure the rate of NumPy's BLAS with float32 matrices of 256 by 256, in about two seconds.
 
     Returns:
-        ``blas_gflops``, by the number of cores (one; two where they are): the rate of NumPy's BLAS with float32
-        matrices of 256 by 256.
+        ``blas_gflops``: the rate by the number of cores (one, and two where available).
     """
     cores = sorted(os.sched_getaffinity(0))[:2]
     found = {}
@@ -76,8 +74,8 @@ def rates() -> dict[str, Any]:
     return {"blas_gflops": found}
 
 
-def named(machine: dict[str, Any]) -> str:
-    """Return the processor of a results file as a reader wants it: with its generation, or its numbers, and width."""
+def processor_name(machine: dict[str, Any]) -> str:
+    """Return a results file's processor with its generation (or family and model) and vector width."""
     about = [machine["generation"]] if "generation" in machine else []
     if not about and "family" in machine:
         about = [f"family {machine['family']}, model {machine.get('model', 'unknown')}"]
@@ -87,12 +85,12 @@ def named(machine: dict[str, Any]) -> str:
 
 
 def short_name(machine: dict[str, Any]) -> str:
-    """Return what the columns of tables call a machine: its processor's generation, where that is known."""
-    return machine.get("generation") or named(machine)
+    """Return a machine's name for tables: its processor's generation, where that is known."""
+    return machine.get("generation") or processor_name(machine)
 
 
-def about_rates(machine: dict[str, Any]) -> str:
-    """Return the machine's clock and the rate of its BLAS, as far as they were measured."""
+def describe_rates(machine: dict[str, Any]) -> str:
+    """Return the machine's clock frequency and BLAS rate, as far as they were measured."""
     rates_by_cores = machine.get("blas_gflops", {})
     products = " and ".join(f"{rate} GFLOP/s on {_cores(int(count))}" for count, rate in rates_by_cores.items())
     clock = f"{machine['clock_mhz'] / 1000:.1f} GHz" if "clock_mhz" in machine else ""

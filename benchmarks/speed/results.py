@@ -1,38 +1,38 @@
-"""The file of results: written whole after every measurement, read where measuring goes on."""
+"""The results file: rewritten after every measurement, so that an interrupted run can be resumed from it."""
 
 import json
 import os
 import platform
 from pathlib import Path
 
-from benchmarks.speed.processors import described, rates
+from benchmarks.speed.processors import parse_cpuinfo, rates
 
 RESULTS = Path(__file__).parents[1] / "results" / "speed.json"
-CHANGES = {"clock_mhz", "blas_gflops"}  # of a machine, from one moment to the next
+VARYING = {"clock_mhz", "blas_gflops"}  # these differ between two runs on the same machine
 
 
 def machine() -> dict:
-    """Return what the numbers are of."""
+    """Return the processor, the number of usable cores and the Python version."""
     text = Path("/proc/cpuinfo").read_text()
-    told = [line.partition(":")[2] for line in text.splitlines() if "model name" in line]
-    model = told[0].strip() if told else platform.processor()
+    models = [line.partition(":")[2] for line in text.splitlines() if "model name" in line]
+    model = models[0].strip() if models else platform.processor()
     cores = {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
-    return {"processor": model, **described(text), **cores}
+    return {"processor": model, **parse_cpuinfo(text), **cores}
 
 
 class Results:
-    """What was measured.
+    """All measurements, and the file that holds them.
 
     Args:
         path: of the file.
-        resume: go on with what is there.
+        resume: read an existing file and add to it.
 
     Attributes:
         rows: one for each measurement, with the fields of a :class:`~benchmarks.speed.plan.Job`.
-        versions: of what each peer's process had imported.
+        versions: of the packages that each peer's process imported.
 
     Raises:
-        ValueError: the file is there and is not to be gone on with, or is of another machine.
+        ValueError: if the file exists and ``resume`` is false, or if the file comes from another machine.
     """
 
     def __init__(self, path: Path, resume: bool):
@@ -42,20 +42,20 @@ class Results:
         if not path.exists():
             return
         if not resume:
-            raise ValueError(f"{path} is there: --resume goes on with it, --results FILE writes another one")
+            raise ValueError(f"{path} exists: continue it with --resume, or write another file with --results FILE")
         document = json.loads(path.read_text())
-        shared = (document["machine"].keys() & self._machine.keys()) - CHANGES  # a file of before has fewer
+        shared = (document["machine"].keys() & self._machine.keys()) - VARYING  # older files have fewer keys
         if any(document["machine"][name] != self._machine[name] for name in shared):
-            raise ValueError(f"{path} is of {document['machine']}, and this is {self._machine}: measure in a new FILE")
+            raise ValueError(f"{path} was measured on {document['machine']}, not on {self._machine}: use a new FILE")
         self.rows, self.versions = document["rows"], document["versions"]
-        self._machine |= {name: document["machine"][name] for name in CHANGES & document["machine"].keys()}
+        self._machine |= {name: document["machine"][name] for name in VARYING & document["machine"].keys()}
 
-    def describe(self) -> None:
-        """Measure how fast the machine multiplies, where the file does not have that yet."""
+    def measure_rates(self) -> None:
+        """Measure the rate of BLAS, unless the file has it already."""
         self._machine = rates() | self._machine
 
     def add(self, row: dict) -> None:
-        """Put a row in the place of an earlier one of the same measurement, and write everything."""
+        """Add a row, or replace an earlier row of the same measurement, and write the file."""
         versions = row.pop("versions", None)
         if versions:
             self.versions[row["peer"]] = versions

@@ -1,4 +1,4 @@
-"""One measurement: scripts as processes of their own, pinned to cores."""
+"""Make one measurement: run a package's script in its own process, pinned to cores."""
 
 import dataclasses
 import json
@@ -13,41 +13,41 @@ from benchmarks.speed.kinds import KINDS, Kind
 from benchmarks.speed.packages import PEERS, SCRIPTS, Peer
 from benchmarks.speed.plan import Job
 
-LIMIT = 1_800  # seconds for one training
+LIMIT = 1_800  # seconds for one process
 
 
 def run(job: Job, python: str, cache: Path, brief: bool = False) -> dict:
     """Measure once.
 
     Args:
-        job: what.
-        python: the interpreter that has the package.
-        cache: a directory for what our compiler keeps.
-        brief: with a task that ends soon.
+        job: the measurement.
+        python: the interpreter of an environment where the package is installed.
+        cache: directory for our compiler's cache.
+        brief: use the short version of the task.
 
     Returns:
-        What the script printed, or why there is nothing, ``failed``.
+        The numbers that the script printed, or ``failed`` with the reason.
     """
     kind, peer = KINDS[job.kind], PEERS[job.peer]
     task = kind.tasks[job.task].brief() if brief else kind.tasks[job.task]
-    there = sorted(os.sched_getaffinity(0))
-    pinned = [{core} for core in there[: kind.at_once]] if kind.at_once > 1 else [set(there[: job.cores])]
+    available = sorted(os.sched_getaffinity(0))
+    pinned = [{core} for core in available[: kind.processes]] if kind.processes > 1 else [set(available[: job.cores])]
     if sum(map(len, pinned)) < job.cores:
-        return {"failed": f"this machine lets us use {len(there)} cores, not {job.cores}"}
-    asked = {**dataclasses.asdict(task), "kind": job.kind, "options": peer.options, "seed": job.repeat}
+        return {"failed": f"only {len(available)} of {job.cores} cores are available"}
+    described_task = {**dataclasses.asdict(task), "kind": job.kind, "options": peer.options, "seed": job.repeat}
     with tempfile.TemporaryDirectory(prefix="speed-") as empty:
         kept = Path(empty) if peer.empty_cache else cache
-        if kind.warmed and peer.keeps:
-            together([asked], python, peer, pinned[:1], kept)
-        return joined(together([asked] * len(pinned), python, peer, pinned, kept), kind)
+        if kind.warm_cache and peer.keeps:
+            run_at_once([described_task], python, peer, pinned[:1], kept)
+        return combined(run_at_once([described_task] * len(pinned), python, peer, pinned, kept), kind)
 
 
-def together(asked: Sequence[dict], python: str, peer: Peer, pinned: Sequence[set[int]], cache: Path) -> list[dict]:
-    """Run a script once for each of ``asked``, side by side, each on its cores; return what they say."""
+def run_at_once(tasks: Sequence[dict], python: str, peer: Peer, pinned: Sequence[set[int]], cache: Path) -> list[dict]:
+    """Run a script once for each of ``tasks`` at the same time, each on its own cores; return their results."""
     settings = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "DDPG_CACHE": str(cache)}
     processes = []
-    for number, (one, cores) in enumerate(zip(asked, pinned, strict=True)):
-        told = one | {"seed": one["seed"] + 1_000 * number, "began": time.time()}
+    for number, (one, cores) in enumerate(zip(tasks, pinned, strict=True)):
+        described_task = one | {"seed": one["seed"] + 1_000 * number, "began": time.time()}
         processes.append(
             subprocess.Popen(
                 [
@@ -56,7 +56,7 @@ def together(asked: Sequence[dict], python: str, peer: Peer, pinned: Sequence[se
                     ",".join(map(str, cores)),
                     python,
                     str(SCRIPTS / f"{peer.script}.py"),
-                    json.dumps(told),
+                    json.dumps(described_task),
                 ],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -65,11 +65,11 @@ def together(asked: Sequence[dict], python: str, peer: Peer, pinned: Sequence[se
             )
         )
     end = time.monotonic() + LIMIT
-    return [said(process, end) for process in processes]
+    return [read_result(process, end) for process in processes]
 
 
-def said(process: subprocess.Popen, end: float) -> dict:
-    """Return the JSON in the last line of what a process prints, or why there is none, ``failed``."""
+def read_result(process: subprocess.Popen, end: float) -> dict:
+    """Return the JSON in the last line that a process prints, or ``failed`` with the reason."""
     try:
         out, errors = process.communicate(timeout=max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -82,12 +82,12 @@ def said(process: subprocess.Popen, end: float) -> dict:
     return json.loads(lines[-1])
 
 
-def joined(results: Sequence[dict], kind: Kind) -> dict:
-    """Return what processes side by side did together: rates are added, of other numbers the mean is told."""
+def combined(results: Sequence[dict], kind: Kind) -> dict:
+    """Combine the results of processes that ran at the same time: add the first quantity, average the others."""
     failed = next((result for result in results if "failed" in result), None)
     if failed or len(results) == 1:
         return failed or results[0]
     first, *others = kind.quantities
-    whole = dict(results[0])
-    whole[first.key] = sum(result[first.key] for result in results)
-    return whole | {each.key: sum(result[each.key] for result in results) / len(results) for each in others}
+    total = dict(results[0])
+    total[first.key] = sum(result[first.key] for result in results)
+    return total | {each.key: sum(result[each.key] for result in results) / len(results) for each in others}

@@ -1,10 +1,10 @@
-"""Medians, least and most, and ratios to ours, of what was measured."""
+"""Summarise repeated measurements: median, minimum and maximum of each package, and its ratio to ours."""
 
 import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from benchmarks.speed.kinds import KINDS, MORE, compared
+from benchmarks.speed.kinds import KINDS, MORE, main_quantity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,19 +18,19 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """What was found of one package.
+    """The results of one package.
 
     Attributes:
         kind: of the measurement.
         task: its name.
-        cores: how many.
+        cores: number of cores.
         peer: the package.
-        spreads: of each of the kind's quantities, by key; empty: nothing was found.
-        ratio: how many times as good ours is, by the medians of the first quantity; ``None`` where ours or this one
-            was not measured.
-        ratios: the same with this one's least and most.
-        failed: how many times there was no number.
-        why: the last reason.
+        spreads: of each of the kind's quantities, by key; empty if every measurement failed.
+        ratio: the factor by which our median of the first quantity is better; ``None`` if ours or this package was not
+            measured.
+        ratios: the same factor for this package's minimum and maximum.
+        failed: number of failed measurements.
+        why: the last failure's message.
     """
 
     kind: str
@@ -48,8 +48,8 @@ def summarise(rows: Sequence[dict]) -> list[Line]:
     """Return a line for each kind, task, number of cores and peer, in the order of the kinds, tasks and cores.
 
     Args:
-        rows: the fields of a :class:`~benchmarks.speed.plan.Job` and either the kind's quantities or why there are
-            none, ``failed``.
+        rows: the fields of a :class:`~benchmarks.speed.plan.Job`, and either the kind's quantities or ``failed`` with
+            the reason.
     """
     known, lines = list(KINDS), []
     cells = dict.fromkeys((row["kind"], row["task"], row["cores"]) for row in rows)
@@ -61,8 +61,8 @@ def summarise(rows: Sequence[dict]) -> list[Line]:
 
 
 def better(kind: str, ours: float, theirs: float) -> float:
-    """Return how many times as good ours is."""
-    return ours / theirs if compared(kind).better == MORE else theirs / ours
+    """Return the factor by which ours is better."""
+    return ours / theirs if main_quantity(kind).better == MORE else theirs / ours
 
 
 def _line(cell: tuple, peer: str, here: Sequence[dict], ours: dict[str, Spread]) -> Line:
@@ -70,7 +70,7 @@ def _line(cell: tuple, peer: str, here: Sequence[dict], ours: dict[str, Spread])
     spreads, failed = _spreads(cell[0], mine), [row["failed"] for row in mine if "failed" in row]
     ratio, ratios = None, None
     if ours and spreads:
-        key = compared(cell[0]).key
+        key = main_quantity(cell[0]).key
         found, middle = spreads[key], ours[key].median
         ratio = better(cell[0], middle, found.median)
         low, high = sorted(better(cell[0], middle, end) for end in (found.least, found.most))

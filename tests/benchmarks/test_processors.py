@@ -1,10 +1,10 @@
-"""Results say which processor they are of, as far as that is known."""
+"""Identification of the processor on which results were measured."""
 
 import os
 
 import pytest
 
-from benchmarks.speed.processors import described, named, rates
+from benchmarks.speed.processors import parse_cpuinfo, processor_name, rates
 
 
 def cpuinfo(vendor="AuthenticAMD", family=26, model=2, flags="sse2 avx2 avx512f"):
@@ -27,27 +27,27 @@ def cpuinfo(vendor="AuthenticAMD", family=26, model=2, flags="sse2 avx2 avx512f"
         ("GenuineIntel", 6, 143, "Sapphire Rapids"),
         ("GenuineIntel", 6, 173, "Granite Rapids"),
         ("GenuineIntel", 6, 106, "Ice Lake"),
-        ("GenuineIntel", 6, 85, None),  # of Skylake and of Cascade Lake
+        ("GenuineIntel", 6, 85, None),  # Skylake or Cascade Lake
     ],
 )
-def test_generations_are_named_where_they_are_certain(vendor, family, model, generation):
-    found = described(cpuinfo(vendor, family, model))
+def test_only_certain_generations_are_named(vendor, family, model, generation):
+    found = parse_cpuinfo(cpuinfo(vendor, family, model))
     assert found.get("generation") == generation
     assert (found["family"], found["model"], found["vector_bits"]) == (family, model, 512)
 
 
-def test_numbers_stand_where_the_generation_is_not_known():
-    unknown = {"processor": "AMD EPYC"} | described(cpuinfo(family=25, model=1, flags="sse2 avx2"))
-    assert named(unknown) == "AMD EPYC (family 25, model 1, 256-bit vectors)"
-    assert "generation" not in described(cpuinfo(vendor="GenuineIntel"))
-    assert named({"processor": "AMD EPYC"} | described(cpuinfo())) == "AMD EPYC (Zen 5, 512-bit vectors)"
+def test_without_a_generation_family_and_model_are_named():
+    unknown = {"processor": "AMD EPYC"} | parse_cpuinfo(cpuinfo(family=25, model=1, flags="sse2 avx2"))
+    assert processor_name(unknown) == "AMD EPYC (family 25, model 1, 256-bit vectors)"
+    assert "generation" not in parse_cpuinfo(cpuinfo(vendor="GenuineIntel"))
+    assert processor_name({"processor": "AMD EPYC"} | parse_cpuinfo(cpuinfo())) == "AMD EPYC (Zen 5, 512-bit vectors)"
 
 
-def test_other_processors_say_what_they_say():
-    """ARM's file has no family; a file of before has a name alone."""
-    assert described("processor\t: 0\nFeatures\t: fp asimd\nCPU architecture: 8\n") == {"vector_bits": 128}
-    assert described("") == {}
-    assert named({"processor": "Abacus", "cores": 2}) == "Abacus"
+def test_missing_fields_are_left_out():
+    """ARM's cpuinfo has no family; older results files have only the processor's name."""
+    assert parse_cpuinfo("processor\t: 0\nFeatures\t: fp asimd\nCPU architecture: 8\n") == {"vector_bits": 128}
+    assert parse_cpuinfo("") == {}
+    assert processor_name({"processor": "Abacus", "cores": 2}) == "Abacus"
 
 
 def test_blas_is_timed_on_one_core_and_on_two():

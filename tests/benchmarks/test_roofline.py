@@ -1,4 +1,4 @@
-"""What is counted of an update's program, and of XLA's text."""
+"""Operations counted in an update's program and in XLA's HLO, against values worked out by hand."""
 
 import sys
 from pathlib import Path
@@ -13,8 +13,8 @@ from benchmarks.speed.roofline.count import Product, cost  # noqa: E402
 from benchmarks.speed.roofline.hlo import kernels  # noqa: E402
 from benchmarks.speed.roofline.least import least  # noqa: E402
 from benchmarks.speed.roofline.measure import Subject, blas_product, medians, xla_product  # noqa: E402
-from benchmarks.speed.roofline.profile import profile_table, profiled  # noqa: E402
-from benchmarks.speed.roofline.recipes import counted  # noqa: E402
+from benchmarks.speed.roofline.profile import profile_table, profile_update  # noqa: E402
+from benchmarks.speed.roofline.recipes import count_update  # noqa: E402
 from benchmarks.speed.roofline.report import bound, roofline_tables  # noqa: E402
 from benchmarks.speed.tasks import Task  # noqa: E402
 from ddpg import DDPGConfig  # noqa: E402
@@ -23,7 +23,7 @@ from ddpg.compiler.schedule import schedule  # noqa: E402
 
 
 def test_a_layer_is_counted_by_hand():
-    """relu(x·w + b), x [8, 3], w [3, 4]: the product, and one pass with its sum for a metric."""
+    """relu(x·w + b), x [8, 3], w [3, 4]: one product, and one pass that also sums the result for a metric."""
     program = Program()
     x, w, b = program.input("x", (8, 3)), program.var_read(0, (3, 4)), program.var_read(1, (1, 4))
     product = program.matmul(x, w, False, False)
@@ -38,8 +38,8 @@ def test_a_layer_is_counted_by_hand():
     assert counted.pass_bytes == 4 * (32 + 4 + 1)  # the product and b are read, the sum is written
 
 
-def test_a_turned_product_is_counted_by_hand():
-    """xᵀ·d, x [8, 3], d [8, 4]: a layer's gradient, [3, 4]."""
+def test_a_transposed_product_is_counted_by_hand():
+    """xᵀ·d, x [8, 3], d [8, 4]: the gradient [3, 4] of a layer's weights."""
     program = Program()
     gradient = program.matmul(program.input("x", (8, 3)), program.input("d", (8, 4)), True, False)
     total = program.reduce_sum(gradient, "all")
@@ -48,8 +48,8 @@ def test_a_turned_product_is_counted_by_hand():
     assert counted.product_flop == 2 * 3 * 8 * 4
 
 
-def test_a_write_is_counted_once_read_and_once_written():
-    """w ← w·0.5, read for a metric before."""
+def test_an_assignment_reads_and_writes_the_variable_once():
+    """w ← w·0.5, in the same pass as a metric that reads w."""
     program = Program()
     w = program.var_read(0, (3, 4))
     total = program.reduce_sum(w, "all")
@@ -81,18 +81,18 @@ ENTRY %main (a: f32[2]) -> f32[2] {
 """
 
 
-def test_kernels_are_those_of_the_loop():
+def test_kernels_are_counted_in_the_loop_body():
     assert kernels(HLO) == {"fusion": 2, "dot": 1}
     assert kernels("ENTRY %main () -> f32[] {\n  ROOT %c = f32[] constant(0)\n}\n") == {}
 
 
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
-def test_others_multiply_the_same_shapes(transposed):
+def test_blas_multiplies_the_product_s_shapes(transposed):
     product = Product(8, 3, 4, transposed)
     assert blas_product(product)().shape == (8, 4)
 
 
-def test_xla_makes_the_product_again_and_again():
+def test_xla_repeats_the_product():
     call, amount = xla_product(Product(8, 3, 4, (True, False)))
     rng = np.random.default_rng(0)
     one, other = rng.uniform(-1, 1, (3, 8)).astype(np.float32), rng.uniform(-1, 1, (3, 4)).astype(np.float32)
@@ -100,7 +100,7 @@ def test_xla_makes_the_product_again_and_again():
     assert amount == 50
 
 
-def test_times_are_of_one(monkeypatch):
+def test_times_are_per_repetition(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("benchmarks.speed.roofline.measure.time.perf_counter", lambda: now[0])
     calls = {"a": (lambda: now.__setitem__(0, now[0] + 2.0), 4)}
@@ -110,8 +110,8 @@ def test_times_are_of_one(monkeypatch):
 TINY = Task("Pendulum-v1", (8, 8), 8, 0.99, 100)
 
 
-def test_an_update_without_its_products_is_another_one():
-    """With nothing left of it no weight moves; the whole moves them, and the schedule seen is the whole's."""
+def test_a_part_of_an_update_leaves_out_the_other_kernels():
+    """Passes change the weights, products alone do not; ``steps`` always holds the complete schedule."""
     moved = {}
     for part in ("whole", "products", "passes", "nothing"):
         subject = Subject(TINY, part)
@@ -123,8 +123,8 @@ def test_an_update_without_its_products_is_another_one():
     assert moved == {"whole": True, "products": False, "passes": True, "nothing": False}
 
 
-def test_the_bound_is_by_the_machine_s_rates():
-    """6 MFLOP at 100 GFLOP/s and 200 kB at 10 GB/s: 60 + 20 µs, of an update of 100."""
+def test_the_bound_follows_from_the_machine_s_rates():
+    """6 MFLOP at 100 GFLOP/s and 200 kB at 10 GB/s: 60 + 20 µs, for an update that takes 100 µs."""
     parts = ("native: products", "native: passes", "native: nothing", "blas: products", "xla: products", "xla: whole")
     seconds = {part: [50e-6, 40e-6, 60e-6] for part in parts}
     seconds |= {"native: whole": [100e-6, 90e-6, 110e-6], "blas: products": [80e-6] * 3}
@@ -141,68 +141,68 @@ def test_the_bound_is_by_the_machine_s_rates():
         "seconds": seconds,
     }
     assert bound(found) == pytest.approx(80e-6)
-    told = roofline_tables({"tasks": {"T": found}})
+    text = roofline_tables({"tasks": {"T": found}})
     for line in (
-        "| an update, ours | 100.0 (90.0 to 110.0) |",
+        "| our update | 100.0 (90.0 to 110.0) |",
         "| GFLOP/s of products: ours | 120 |",
         "| GB/s of a copy in the cache | 10 |",
-        "| of our update: the bound (share reached) | 80 % |",
-        "| of our update: the same products by BLAS | 80 % |",
-        "| XLA: kernels of an update | 9 |",
-        "| calls from Python, an update | 1/32 |",
+        "| bound / our update (share reached) | 80 % |",
+        "| the same products by BLAS / our update | 80 % |",
+        "| XLA's kernels per update | 9 |",
+        "| calls from Python per update | 1/32 |",
     ):
-        assert line in told, line
+        assert line in text, line
 
 
 SMALL = {"hidden": (4, 5), "batch_size": 8, "buffer_size": 100}
 
 
 def test_the_least_of_plain_ddpg_by_hand():
-    """Observations of 3, actions of 2; the actor 3-4-5-2, the critic 5-4-5-1, whose last layer is no product.
+    """3 observations, 2 actions, actor 3-4-5-2, critic 5-4-5-1, whose last layer is not a product.
 
-    A row of the actor's forward pass is 2·(12 + 20 + 10) = 84, of the critic's 2·(20 + 20) = 80.
+    One row of the actor's forward pass takes 2·(12 + 20 + 10) = 84 operations, of the critic's 2·(20 + 20) = 80.
     """
     need = least(DDPGConfig(**SMALL), 3, 2)
     y = 8 * (84 + 80)
-    critic = 8 * (80 + 80 + 40)  # forward, weights, between its layers
-    actor = 8 * (84 + 80 + (40 + 2 * 2 * 4) + 84 + 60)  # both forward; to the action; weights, between its layers
+    critic = 8 * (80 + 80 + 40)  # forward, weights' gradients, gradients between layers
+    actor = 8 * (84 + 80 + (40 + 2 * 2 * 4) + 84 + 60)  # forward of both; back to the action; weights, between layers
     assert need.flop == y + critic + actor == 5824
-    # y: read and write 9 units of each, but Q's 5 inputs are not written; the critic: 13 + 22; the actor 18 + 27, too.
+    # y: 9 units of each network are read and written, without writing Q's 5 inputs. Critic: 13 + 22; actor: 18 + 27.
     activations = 8 * ((18 + 13) + (13 + 22) + (18 + 27) + (13 + 22))
-    assert need.pass_bytes == 4 * (activations + (55 + 53) * 9)  # weights and biases: 55 of the critic, 53 of the actor
+    assert need.pass_bytes == 4 * (activations + (55 + 53) * 9)  # the critic has 55 weights and biases, the actor 53
 
 
 def test_the_least_of_a_joint_pass_by_hand():
-    """As above, two critics 5-4-5-16 on 8 + 8 rows, a row 2·(20 + 20 + 80) = 240; the actor in every third update."""
+    """Two critics 5-4-5-16 on 8 + 8 rows of 2·(20 + 20 + 80) = 240 operations; the actor in every third update."""
     config = DDPGConfig(
         **SMALL, n_critics=2, policy_delay=3, critic="categorical", atoms=16, target="none", norm="renorm"
     )
     need = least(config, 3, 2)
     forward = 8 * 84 + 2 * 16 * 240
-    backward = 2 * (8 * 160 + 16 * 80 + 8 * 160 + 16 * 40)  # weights, between; of the output layer 8 rows alone
+    backward = 2 * (8 * 160 + 16 * 80 + 8 * 160 + 16 * 40)  # weights, between layers; the output layer on 8 rows only
     actor = 8 * (84 + 240 + (40 + 160 + 16) + 84 + 60)
     assert need.flop == forward + backward + actor / 3
 
 
 @pytest.mark.parametrize("entry", [0, 1])
-def test_what_is_counted_of_a_small_update_is_the_least(entry):
-    """The action's two columns are all that is computed of the gradient of the critic's inputs."""
-    found = counted(DDPGConfig(**SMALL, action_layer=entry), 3, 2)
+def test_a_small_update_needs_the_minimum_of_operations(entry):
+    """Of the gradient of the critic's inputs, only the action's two columns are computed."""
+    found = count_update(DDPGConfig(**SMALL, action_layer=entry), 3, 2)
     assert found["product_flop"] == found["least_flop"]
 
 
-def test_what_is_counted_of_a_small_joint_pass_beside_the_least():
-    """The gradients of γ and β of the inputs' normalisation are of products that could be got from the weights'."""
+def test_a_small_joint_pass_needs_little_more_than_the_minimum():
+    """The excess is products for gradients of the inputs' γ and β; the weights' gradients contain these."""
     norm = {"norm": "renorm", "n_critics": 2, "policy_delay": 3, "target": "none"}
-    found = counted(DDPGConfig(**SMALL, **norm, critic="categorical", atoms=16), 3, 2)
+    found = count_update(DDPGConfig(**SMALL, **norm, critic="categorical", atoms=16), 3, 2)
     more = 2 * 2 * 16 * 4 * 5 + 2 * 8 * 4 * 3 / 3
     assert found["product_flop"] == pytest.approx(found["least_flop"] + more)
 
 
-def test_the_clocks_of_an_update_tell_products_from_passes_and_count_meetings():
-    """On one thread nobody meets; on two the longer shares are no longer than all work and no shorter than half."""
+def test_a_profile_times_products_and_passes_and_counts_barriers():
+    """One thread has no barriers; with two, the longer shares take between half of all work and all of it."""
     config = DDPGConfig(**SMALL, updates_per_call=2, compiler="native")
-    (one,), (two,) = (profiled(config.replace(threads=threads), threads, 3) for threads in (1, 2))
+    (one,), (two,) = (profile_update(config.replace(threads=threads), threads, 3) for threads in (1, 2))
     assert (one["meetings"], two["meetings"] > 5) == (0, True)
     for found in (one, two):
         assert min(found["products"], found["passes"]) > 0
@@ -210,10 +210,10 @@ def test_the_clocks_of_an_update_tell_products_from_passes_and_count_meetings():
     assert two["longest"] >= (two["products"] + two["passes"]) / 2.001
 
 
-def test_what_a_second_core_can_bring_at_most():
-    """100 µs on one thread; on two the longer shares are 60 µs, and 10 meetings take 4."""
+def test_the_speedup_by_a_second_core():
+    """100 µs on one thread; on two the longer shares take 60 µs, and 10 barriers 4 µs."""
     one = {"products": 80.0, "passes": 20.0, "longest": 100.0, "meetings": 0}
     two = {"products": 90.0, "passes": 30.0, "longest": 60.0, "meetings": 10}
-    told = profile_table({"recipes": {"ddpg": {"1": [one], "2": [two]}}})
-    assert "| two cores beside one, meetings free | 1.67 |" in told
-    assert "| ... of 0.4 µs each | 1.56 |" in told
+    text = profile_table({"recipes": {"ddpg": {"1": [one], "2": [two]}}})
+    assert "| speedup by the second core if barriers took no time | 1.67 |" in text
+    assert "| ... if a barrier takes 0.4 µs | 1.56 |" in text

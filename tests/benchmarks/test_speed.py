@@ -1,4 +1,4 @@
-"""What is planned, measured inside an environment, and made of the numbers."""
+"""Planning of speed measurements, the clock inside the environment, and the results file."""
 
 import dataclasses
 import json
@@ -24,14 +24,14 @@ from clock import Clock  # noqa: E402
 from benchmarks.speed import running  # noqa: E402
 from benchmarks.speed.kinds import KINDS  # noqa: E402
 from benchmarks.speed.packages import OURS, PEERS, SCRIPTS  # noqa: E402
-from benchmarks.speed.plan import Job, jobs, left  # noqa: E402
+from benchmarks.speed.plan import Job, jobs, remaining  # noqa: E402
 from benchmarks.speed.results import Results  # noqa: E402
 from benchmarks.speed.tasks import TASKS  # noqa: E402
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return the seconds of all clocks; the process has used half of them."""
+    """Replace all clocks by a settable number of seconds; the process's CPU time is half of it."""
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(common.time, "perf_counter", lambda: now.seconds)
     monkeypatch.setattr(common.time, "time", lambda: now.seconds)
@@ -48,21 +48,21 @@ def stepped(now, moments, note, steps):
         env.step(env.action_space.sample())
 
 
-def test_moments_are_noted_before_their_steps(clock):
+def test_notes_are_taken_before_their_steps(clock):
     noted = []
     stepped(clock, {2, 5}, lambda step: noted.append((step, clock.seconds)), 7)
     assert noted == [(2, 20.0), (5, 50.0)]
 
 
-def test_rates_are_of_the_steps_between(clock):
-    """From step 2 to step 6 at 10 s a step: 0.1 steps/s, of CPU 5 s each."""
+def test_rates_leave_out_the_warm_up(clock):
+    """From step 2 to step 6 at 10 s per step: 0.1 steps/s, and 5 s of CPU time per step."""
     found = common.training(SimpleNamespace(warm=2, steps=6), lambda moments, note: stepped(clock, moments, note, 7))
     assert found["steps_per_second"] == pytest.approx(0.1)
     assert found["cpu_seconds_per_1000_steps"] == pytest.approx(5000)
 
 
 def test_updates_alone(clock):
-    """Two seconds a call of 256; the first, of five, is not counted; three seconds are over after two."""
+    """A call of 256 updates takes 2 s; the first (5 s) does not count, and two more exceed the 3 s of measuring."""
     takes = iter([5.0, 2.0, 2.0, 2.0])
     calls = []
 
@@ -76,7 +76,7 @@ def test_updates_alone(clock):
     assert task.steps == 2
 
 
-def test_an_action_takes_the_median(clock):
+def test_acting_is_the_median_time_of_an_action(clock):
     takes = iter([1e-6] * 1_200 + [5e-6] * 1_000)
     task = SimpleNamespace(
         env="Pendulum-v1", starts=10, steps=0, act=lambda _: setattr(clock, "seconds", clock.seconds + next(takes))
@@ -85,8 +85,8 @@ def test_an_action_takes_the_median(clock):
     assert task.steps == 110
 
 
-def test_evaluations_take_no_time_of_training(clock, monkeypatch):
-    """A step a second from second 101; evaluations of 30 s before steps 3 and 5, the second of which is good enough."""
+def test_the_time_of_evaluations_is_not_counted(clock, monkeypatch):
+    """A step takes 1 s, from second 101; evaluations before steps 3 and 5 take 30 s; the second reaches the goal."""
     returns = iter([-500.0, -150.0])
 
     def mean_return(env, act):
@@ -102,7 +102,7 @@ def test_evaluations_take_no_time_of_training(clock, monkeypatch):
         clock.seconds += 1
         found = evaluation.at(step) if step in (1, 3, 5) else None
     assert found == {
-        "seconds": 15.0,  # from 90, 45 s of which 30 s were an evaluation's
+        "seconds": 15.0,  # 45 s since second 90, less 30 s of the first evaluation
         "training_seconds": 4.0,
         "steps": 5,
         "evaluation_seconds": 60.0,
@@ -141,66 +141,65 @@ measure(train)
 """
 
 
-def asked(tmp_path, monkeypatch, kind, **changes):
-    """Run a script of our own as one of a package's."""
+def run_script(tmp_path, monkeypatch, kind, **changes):
+    """Run ``SCRIPT`` in place of a package's script, and return its result."""
     (tmp_path / "mine.py").write_text(SCRIPT)
     monkeypatch.setattr(running, "SCRIPTS", tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(SCRIPTS))
     task = dataclasses.asdict(TASKS["Pendulum 64-64"].brief()) | {"steps": 3_000, "warm": 1_000} | changes
-    told = {**task, "kind": kind, "options": {}, "seed": 0, "fails": False, **changes}
+    description = {**task, "kind": kind, "options": {}, "seed": 0, "fails": False, **changes}
     peer = dataclasses.replace(PEERS[OURS], script="mine")
     core = min(os.sched_getaffinity(0))
-    (found,) = running.together([told], sys.executable, peer, [{core}], tmp_path)
+    (found,) = running.run_at_once([description], sys.executable, peer, [{core}], tmp_path)
     return found
 
 
 def test_a_process_prints_its_rate_and_versions(tmp_path, monkeypatch):
-    found = asked(tmp_path, monkeypatch, "training")
+    found = run_script(tmp_path, monkeypatch, "training")
     assert found["steps_per_second"] > 0
     assert found["versions"]["gymnasium"] == gym.__version__
 
 
-def test_memory_is_what_a_step_adds(tmp_path, monkeypatch):
-    """10,000 bytes are kept a step."""
-    found = asked(tmp_path, monkeypatch, "memory", env="shapes:HalfCheetah")
+def test_memory_is_the_growth_per_step(tmp_path, monkeypatch):
+    """The script keeps 10,000 bytes per step."""
+    found = run_script(tmp_path, monkeypatch, "memory", env="shapes:HalfCheetah")
     assert found["bytes_per_transition"] == pytest.approx(10_000, rel=0.1)
 
 
-def test_the_start_ends_where_updates_were_made(tmp_path, monkeypatch):
-    found = asked(tmp_path, monkeypatch, "start", steps=10**9, warm=50)
+def test_the_start_ends_after_the_first_updates(tmp_path, monkeypatch):
+    found = run_script(tmp_path, monkeypatch, "start", steps=10**9, warm=50)
     assert 0 < found["import_seconds"] <= found["first_updates_seconds"]
 
 
-def test_a_goal_that_is_not_reached_is_told(tmp_path, monkeypatch):
-    found = asked(tmp_path, monkeypatch, "solve", steps=500, goal=0.0)
+def test_a_goal_that_is_not_reached_is_a_failure(tmp_path, monkeypatch):
+    found = run_script(tmp_path, monkeypatch, "solve", steps=500, goal=0.0)
     assert "a mean return of -" in found["failed"]
     assert "after 500 steps" in found["failed"]
 
 
-def test_what_fails_is_told_in_a_line(tmp_path, monkeypatch):
-    assert asked(tmp_path, monkeypatch, "training", fails=True) == {"failed": "RuntimeError: no such thing"}
+def test_a_failed_script_gives_the_last_line_of_its_errors(tmp_path, monkeypatch):
+    assert run_script(tmp_path, monkeypatch, "training", fails=True) == {"failed": "RuntimeError: no such thing"}
 
 
-def test_rates_side_by_side_are_added():
+def test_rates_of_simultaneous_processes_are_added():
     rows = [{"steps_per_second": rate, "cpu_seconds_per_1000_steps": cpu} for rate, cpu in ((100, 4), (60, 6))]
-    found = running.joined(rows, KINDS["seeds"])
+    found = running.combined(rows, KINDS["seeds"])
     assert found == {"steps_per_second": 160, "cpu_seconds_per_1000_steps": 5}
-    assert running.joined([rows[0], {"failed": "why"}], KINDS["seeds"]) == {"failed": "why"}
+    assert running.combined([rows[0], {"failed": "why"}], KINDS["seeds"]) == {"failed": "why"}
 
 
 def test_packages_alternate():
-    """Everything once before anything again."""
     planned = list(jobs(["training"], ["Pendulum 64-64"], [2], [OURS, "SBX"], 2))
     assert [(job.peer, job.repeat) for job in planned] == [(OURS, 0), ("SBX", 0), (OURS, 1), ("SBX", 1)]
 
 
-def test_no_package_is_asked_for_what_it_lacks():
+def test_packages_are_measured_only_where_they_are_supported():
     peers = {job.peer for job in jobs(["learner"], TASKS, [1, 2], PEERS, 1)}
     assert "RLtools (TD3)" not in peers
     assert {"ours", "Tianshou", "TF-Agents"} <= peers
 
 
-def test_stronger_algorithms_are_measured_among_themselves():
+def test_stronger_algorithms_are_compared_only_with_each_other():
     special = {peer for peer, of_peer in PEERS.items() if of_peer.only}
     for name, kind in KINDS.items():
         assert kind.ours in kind.peers(name)
@@ -208,16 +207,16 @@ def test_stronger_algorithms_are_measured_among_themselves():
         assert measured == special if name == "stronger" else not measured & special
 
 
-def test_what_failed_is_tried_again():
+def test_failed_jobs_are_tried_again():
     one, two = jobs(["seeds"], TASKS, [2], [OURS, "SBX"], 1)
     rows = [{**dataclasses.asdict(one), "steps_per_second": 1.0}, {**dataclasses.asdict(two), "failed": "why"}]
-    assert left([one, two], rows) == [two]
+    assert remaining([one, two], rows) == [two]
 
 
 ROW = {**dataclasses.asdict(Job("seeds", "HalfCheetah 256-256", 2, OURS, 0)), "steps_per_second": 1.0}
 
 
-def test_results_go_on_where_they_stopped(tmp_path):
+def test_results_can_be_resumed(tmp_path):
     path = tmp_path / "speed.json"
     Results(path, resume=False).add({**ROW, "versions": {"numpy": "2"}})
     again = Results(path, resume=True)
@@ -229,21 +228,21 @@ def test_results_go_on_where_they_stopped(tmp_path):
     assert document["versions"] == {OURS: {"numpy": "2"}}
 
 
-def test_rates_are_measured_once_a_file(tmp_path, monkeypatch):
-    """They change from one moment to the next, so a file is gone on with, and keeps those that it has."""
+def test_a_file_keeps_the_rates_of_its_first_run(tmp_path, monkeypatch):
+    """Rates vary from run to run, so different ones do not prevent resuming, and the file keeps the first."""
     path = tmp_path / "speed.json"
     monkeypatch.setattr("benchmarks.speed.results.rates", lambda: {"blas_gflops": {"1": 100.0}})
     first = Results(path, resume=False)
-    first.describe()
+    first.measure_rates()
     first.add(dict(ROW))
     monkeypatch.setattr("benchmarks.speed.results.rates", lambda: {"blas_gflops": {"1": 50.0}})
     again = Results(path, resume=True)
-    again.describe()
+    again.measure_rates()
     again.add({**ROW, "repeat": 1})
     assert json.loads(path.read_text())["machine"]["blas_gflops"] == {"1": 100.0}
 
 
-def test_results_are_not_begun_over_others(tmp_path):
+def test_existing_results_are_not_overwritten(tmp_path):
     path = tmp_path / "speed.json"
     Results(path, resume=False).add(dict(ROW))
     with refuses(ValueError, "--resume"):
@@ -253,21 +252,21 @@ def test_results_are_not_begun_over_others(tmp_path):
         Results(path, resume=True)
 
 
-def test_every_peer_has_its_script():
+def test_every_peer_has_a_script():
     for peer in PEERS.values():
         assert (SCRIPTS / f"{peer.script}.py").exists(), peer
 
 
-def test_a_brief_task_learns_where_the_whole_one_does():
+def test_a_brief_task_makes_updates_if_the_full_one_does():
     task = KINDS["training"].tasks["Pendulum 64-64"].brief()
     assert task.starts < task.warm < task.steps == 1_200
     (task,) = KINDS["memory"].tasks.values()
-    assert task.brief().starts > task.brief().steps  # nothing is learned there
+    assert task.brief().starts > task.brief().steps  # memory is measured without updates
 
 
-def test_brief_numbers_go_elsewhere():
+def test_brief_numbers_need_another_results_file():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.speed", "--brief"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "name another file by --results" in done.stderr
+    assert "name another file with --results" in done.stderr

@@ -1,4 +1,4 @@
-"""Medians, ratios and tables of speed, and that pages hold what the committed results give."""
+"""Summaries and tables of the speed benchmark; README and docs/performance.md agree with the committed results."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ def test_ratios_are_of_medians():
     assert (third.why, third.spreads, third.ratio) == ("no such module", {}, None)
 
 
-def test_of_times_less_is_better():
+def test_less_time_is_better():
     _, theirs = summarise(LATENCIES)
     assert theirs.ratio == 4
 
@@ -48,22 +48,22 @@ def test_without_ours_there_is_no_ratio():
     assert theirs.ratio is None
 
 
-def test_the_report_tells_what_failed():
-    told = report([*ROWS, row("SBX", 3, failed="took longer")])
-    assert "25 (20 to 50)" in told
-    assert "4.00 (1 without: took longer)" in told
-    assert "Tianshou                        (no such module)" in told
+def test_the_report_gives_the_reason_of_a_failure():
+    text = report([*ROWS, row("SBX", 3, failed="took longer")])
+    assert "25 (20 to 50)" in text
+    assert "4.00 (1 failed: took longer)" in text
+    assert "Tianshou                        (no such module)" in text
 
 
-def test_a_table_a_kind():
-    told = tables(ROWS + LATENCIES)
-    assert f"| {TASK} | 2 | SBX | 25 (20 to 50) | 1.00 | 300 | × 4.00 |" in told
-    assert f"| {TASK} | 2 | Tianshou (no such module) | – | – | – |  |" in told
-    assert f"| {TASK} | 1 | SBX | 40.0 | × 4.00 |" in told
-    assert told.count("\n|---|") == told.count("ours is better by") == 2
+def test_each_kind_has_a_table():
+    text = tables(ROWS + LATENCIES)
+    assert f"| {TASK} | 2 | SBX | 25 (20 to 50) | 1.00 | 300 | × 4.00 |" in text
+    assert f"| {TASK} | 2 | Tianshou (no such module) | – | – | – |  |" in text
+    assert f"| {TASK} | 1 | SBX | 40.0 | × 4.00 |" in text
+    assert text.count("\n|---|") == text.count("factor in our favour") == 2
 
 
-def test_the_short_table_has_both_numbers_of_cores():
+def test_the_short_table_has_rates_on_one_core_and_on_two():
     one_core = [row("ours", 0, cores=1, steps_per_second=70, cpu_seconds_per_1000_steps=1.0, megabytes=300.0)]
     assert f"| {TASK} | 100 (70) | – (–) | – (–) | – (–) | – (–) |" in short_table(ROWS + one_core)
 
@@ -76,21 +76,21 @@ THERE = {
 }
 
 
-def test_machines_stand_side_by_side():
-    """Of what both measured: 100 : 25 and 300 : 200; Tianshou failed on one, and ours is beside nothing."""
-    told = machines_table([HERE, THERE])
-    assert told.splitlines()[:3] == [
+def test_machines_are_compared_in_columns():
+    """Both measured SBX: 100 / 25 and 300 / 200. Tianshou failed on one, and ours is not compared with itself."""
+    text = machines_table([HERE, THERE])
+    assert text.splitlines()[:3] == [
         "| task | cores | package | Abacus | Knots 2 |",
         "|---|---|---|---|---|",
         f"| {TASK} | 2 | SBX | × 4.00 | × 1.50 |",
     ]
-    assert "- Abacus, rates not measured" in told
-    assert "- Quipu (Knots 2), 2.5 GHz, 98.5 GFLOP/s on one core and 190 GFLOP/s on 2 cores" in told
-    assert told.endswith("Counted by hand.")
+    assert "- Abacus, rates not measured" in text
+    assert "- Quipu (Knots 2), 2.5 GHz, 98.5 GFLOP/s on one core and 190 GFLOP/s on 2 cores" in text
+    assert text.endswith("Counted by hand.")
     assert f"- {TASK}. SBX: 1.5 to 4.0" in machines_sentence([HERE, THERE])
 
 
-def test_a_kind_may_compare_with_another_of_ours():
+def test_a_kind_can_compare_with_another_variant_of_ours():
     rates = {"ours, recipe plus": 100, "SBX CrossQ": 20}
     rows = [row(peer, 0, "stronger", 1, "HalfCheetah", steps_per_second=rate) for peer, rate in rates.items()]
     ours, theirs = summarise(rows)
@@ -112,17 +112,17 @@ def test_writing_fills_pages_and_draws(tmp_path, monkeypatch):
         monkeypatch.setattr(pages, name, tmp_path / "none.json")
     machine = {"processor": "Abacus", "cores": 2}
     pages.write({"machine": machine, "versions": {"ours": {"numpy": "2.1"}, "SBX": {"numpy": "1.9"}}, "rows": ROWS})
-    told = (tmp_path / "PAGE.md").read_text()
-    assert "Medians of 1 to 3 measurements" in told
-    assert "on 2 cores of Abacus. Versions: numpy 1.9, numpy 2.1." in told
-    assert "× 4.00" in told
+    text = (tmp_path / "PAGE.md").read_text()
+    assert "Medians of 1 to 3 measurements" in text
+    assert "on 2 cores of Abacus. Versions: numpy 1.9, numpy 2.1." in text
+    assert "× 4.00" in text
     front = (tmp_path / "README.md").read_text()
     assert f"| {TASK} | 100 (–) |" in front
     assert "Versions" not in front
     assert (tmp_path / "speed.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_pages_hold_what_was_measured():
-    """``python -m benchmarks.speed --write`` puts it there."""
+def test_pages_agree_with_the_results():
+    """If this fails, run ``python -m benchmarks.speed --write``."""
     for (path, name), text in pages.texts(json.loads(RESULTS.read_text())).items():
         assert marks.between(path.read_text(encoding="utf-8"), name) == text, path

@@ -1,6 +1,6 @@
-"""What the scripts of all packages share: the task, and what is measured of it.
+"""Measure a package's training function; the scripts of all packages share this module.
 
-Only the standard library, NumPy and gymnasium: each script runs in its package's own virtual environment.
+It imports only the standard library, NumPy and gymnasium, since each script runs in its package's virtual environment.
 """
 
 import contextlib
@@ -18,25 +18,25 @@ import evaluating
 import shapes
 from clock import Clock
 
-# Modules, and what they are installed as.
+# Modules, and the names of their distributions.
 PACKAGES = {"ddpg": "ddpg-paths", "sbx": "sbx-rl", "stable_baselines3": "stable-baselines3", "tf_agents": "tf-agents"}
 PACKAGES |= {
     name: name for name in ("gymnasium", "jax", "mujoco", "numpy", "rltools", "tensorflow", "tianshou", "torch")
 }
-ACTIONS, UPDATES = 2_000, 256  # timed by themselves; made in one call
-SECONDS = 3.0  # of updates
+ACTIONS, UPDATES = 2_000, 256  # actions that are timed one by one, and updates per timed call
+SECONDS = 3.0  # for which updates are timed
 
 Run = Callable[[Container[int], Callable[[int], None]], None]
 
 
 def measure(train: Callable) -> None:
-    """Measure the kind that was asked for, and print what it gives, as JSON.
+    """Make the measurement that the command line describes, and print its result as JSON.
 
     Args:
-        train: ``train(task, env)`` takes ``task.steps`` steps or more, and sets ``task.act``, a function from an
-            observation to the action of the policy without noise, and ``task.update``, a function that makes so many
-            updates, where the package has them. With an attribute ``makes_its_own`` it is given a function that makes
-            environments.
+        train: ``train(task, env)`` takes at least ``task.steps`` steps. Where the package supports it, it sets
+            ``task.act``, a function from an observation to the policy's action without noise, and ``task.update``, a
+            function that makes a given number of updates. If it has an attribute ``takes_factory``, ``env`` is a
+            function that makes an environment.
     """
     imported = time.time()
     task = SimpleNamespace(**json.loads(sys.argv[1]), act=None, update=None)
@@ -45,21 +45,21 @@ def measure(train: Callable) -> None:
         def clocked() -> Clock:
             return Clock(shapes.make(task.env), moments, note)
 
-        train(task, clocked if getattr(train, "makes_its_own", False) else clocked())
+        train(task, clocked if getattr(train, "takes_factory", False) else clocked())
 
     task.imported = imported
-    end(MEASURED[task.kind](task, run))
+    end(MEASUREMENTS[task.kind](task, run))
 
 
 def end(found: dict) -> None:
-    """Print what was found, and be done: whatever the package still wanted to do."""
+    """Print the result and exit at once, without waiting for the package to finish."""
     print(json.dumps({**found, "versions": versions()}), flush=True)
     sys.stderr.flush()
     os._exit(0)
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of those packages that were imported."""
+    """Return the versions of the imported packages."""
     found = {}
     for module, name in PACKAGES.items():
         if module in sys.modules:
@@ -87,10 +87,10 @@ def training(task: SimpleNamespace, run: Run) -> dict:
 
 
 def learner(task: SimpleNamespace, run: Run) -> dict:
-    """Return the rate of updates by themselves, after ``task.warm`` steps."""
+    """Return the rate of updates without environment steps, after ``task.warm`` steps of training."""
     task.steps = task.warm
     run()
-    task.update(UPDATES)  # compiles for so many, where that is done
+    task.update(UPDATES)  # some packages compile for this number of updates
     done, start = 0, time.perf_counter()
     while (took := time.perf_counter() - start) < SECONDS:
         task.update(UPDATES)
@@ -113,37 +113,40 @@ def acting(task: SimpleNamespace, run: Run) -> dict:
 
 
 def memory(task: SimpleNamespace, run: Run) -> dict:
-    """Return the bytes by which the process grows with each step, where nothing is learned."""
+    """Return the bytes by which the process grows per step, without updates."""
     notes = []
     run((task.warm, task.steps), lambda step: notes.append(resident()))
     return {"bytes_per_transition": (notes[1] - notes[0]) / (task.steps - task.warm)}
 
 
 def start(task: SimpleNamespace, run: Run) -> dict:
-    """Return the seconds from the command's start to the step ``task.warm``; the updates before have been made."""
+    """Return the seconds from the command's start to the step ``task.warm``, which follows the first updates."""
     imported = task.imported - task.began
     run((task.warm,), lambda step: end({"import_seconds": imported, "first_updates_seconds": time.time() - task.began}))
-    return {"failed": f"no step {task.warm}"}
+    return {"failed": f"training ended before step {task.warm}"}
 
 
 def solve(task: SimpleNamespace, run: Run) -> dict:
-    """Return how long it took until an evaluation reached ``task.goal``."""
+    """Return the time until an evaluation reached ``task.goal``."""
     evaluation = evaluating.Evaluation(shapes.make(task.env), task)
-    run({1, *range(task.apart, task.steps + 1, task.apart)}, lambda step: tell(evaluation.at(step)))
+    run(
+        {1, *range(task.evaluation_interval, task.steps + 1, task.evaluation_interval)},
+        lambda step: end_if_found(evaluation.at(step)),
+    )
     return {"failed": f"a mean return of {evaluation.mean:.0f} after {task.steps} steps"}
 
 
-def tell(found: dict | None) -> None:
-    """End where something was found."""
+def end_if_found(found: dict | None) -> None:
+    """Exit with a result, if there is one."""
     if found:
         end(found)
 
 
 def resident() -> int:
-    """Return the bytes of memory that the process has now."""
+    """Return the process's resident memory in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-MEASURED = {each.__name__: each for each in (training, learner, acting, memory, start, solve)}
-MEASURED |= {"seeds": training, "stronger": training}
+MEASUREMENTS = {each.__name__: each for each in (training, learner, acting, memory, start, solve)}
+MEASUREMENTS |= {"seeds": training, "stronger": training}

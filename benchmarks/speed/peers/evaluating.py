@@ -1,4 +1,4 @@
-"""Evaluations in the middle of training, whose time is not training's."""
+"""Evaluate the policy during training, without counting the evaluations' time."""
 
 import time
 from types import SimpleNamespace
@@ -9,14 +9,14 @@ SEED, EPISODES = 10_000, 10
 
 
 class Evaluation:
-    """Asks the policy of the moment, and takes note of the time.
+    """Evaluates the current policy, and subtracts the time of evaluations from that of training.
 
     Args:
-        env: an environment of its own.
-        task: ``act``, ``goal``, and the time at which the command ``began``.
+        env: an environment for evaluations only.
+        task: has ``act``, ``goal``, and the time ``began`` at which the command started.
 
     Attributes:
-        mean: the last one's mean return.
+        mean: mean return of the last evaluation.
     """
 
     def __init__(self, env: gym.Env, task: SimpleNamespace):
@@ -25,7 +25,7 @@ class Evaluation:
         self.mean = float("-inf")
 
     def at(self, step: int) -> dict | None:
-        """Evaluate before this step, the first one excepted; return the times where the goal is reached."""
+        """Evaluate before this step, except before the first one; return the times if the goal is reached."""
         before = time.time()
         if step == 1:
             self._first = before
@@ -44,7 +44,7 @@ class Evaluation:
 
 
 def mean_return(env: gym.Env, act) -> float:
-    """Return the mean return of episodes of fixed seeds."""
+    """Return the mean return of episodes with fixed seeds."""
     total = 0.0
     for episode in range(EPISODES):
         observation, _ = env.reset(seed=SEED + episode)

@@ -1,4 +1,4 @@
-"""This package: DDPG as it is by default, or the option ``recipe``."""
+"""Train with this package: DDPG with its defaults, or the recipe that the option ``recipe`` names."""
 
 from common import measure
 

@@ -1,6 +1,6 @@
-"""RLtools: C++, compiled for the very sizes when it is run; TD3, with 1.5 times the work of DDPG's critic.
+"""Train with RLtools' TD3: C++ code that is compiled for the task's sizes at the start.
 
-Its hidden layers are all as wide as the first one: 400-300 is 400-400 here.
+TD3 has 1.5 times the work of DDPG's critic. RLtools' hidden layers all have one width, so 400-300 becomes 400-400.
 """
 
 import gymnasium as gym
@@ -10,12 +10,12 @@ from rltools import TD3
 
 
 def train(task, make_env):
-    """TD3 with an update of critics, actor and targets at every step, and without evaluations of its own."""
+    """Train TD3 with an update of critics, actor and targets at every step, and without RLtools' own evaluations."""
     example = make_env()
     bound, limit = example.action_space.high, getattr(example.spec, "max_episode_steps", None)
 
     def make():
-        """It takes actions in [-1, 1] alone."""
+        """Return an environment with actions in [-1, 1], since RLtools supports no other bounds."""
         env = make_env()
         return env if (bound == 1).all() else gym.wrappers.RescaleAction(env, np.float32(-1), np.float32(1))
 
@@ -43,5 +43,5 @@ def train(task, make_env):
         pass
 
 
-train.makes_its_own = True
+train.takes_factory = True
 measure(train)

@@ -1,6 +1,6 @@
-"""Stable-Baselines3, and SBX, which is the same on JAX: the option ``package`` says which.
+"""Train with Stable-Baselines3 or its JAX version SBX, whichever the option ``package`` names.
 
-DDPG, or the option ``algorithm`` with that package's own options.
+The algorithm is DDPG, or the option ``algorithm`` with the package's default options.
 """
 
 import importlib
@@ -18,7 +18,7 @@ def train(task, env):
         agent = make("MlpPolicy", env, learning_starts=task.starts, seed=task.seed, **device)
         agent.learn(task.steps + 1)
         return
-    noise = 0.1 * np.ones(env.action_space.shape)  # both add it in [-1, 1]
+    noise = 0.1 * np.ones(env.action_space.shape)  # both packages add noise to actions in [-1, 1]
     agent = importlib.import_module(package).DDPG(
         "MlpPolicy",
         env,

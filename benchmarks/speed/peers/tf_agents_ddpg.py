@@ -1,4 +1,4 @@
-"""TF-Agents 0.19, on TensorFlow 2.15."""
+"""Train with TF-Agents 0.19, on TensorFlow 2.15."""
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ from tf_agents.utils import common
 
 
 class Environment(py_environment.PyEnvironment):
-    """A gymnasium environment as TF-Agents knows them."""
+    """Adapts a gymnasium environment to TF-Agents' interface."""
 
     def __init__(self, env):
         super().__init__()
@@ -45,7 +45,7 @@ class Environment(py_environment.PyEnvironment):
 
 
 def train(task, env):
-    """One update a step; collecting and training are graphs."""
+    """Train with one update per step; collecting and training run as graphs."""
     tf.random.set_seed(task.seed)
     environment = tf_py_environment.TFPyEnvironment(Environment(env))
     steps, actions = environment.time_step_spec(), environment.action_spec()
@@ -75,7 +75,7 @@ def train(task, env):
         for _ in range(count):
             learn(next(minibatches)[0])
 
-    # A batch of one, as its environments give them.
+    # TF-Agents' environments return batches, so the policy needs a batch of one observation.
     task.act = lambda one: act(time_step.restart(np.asarray(one, np.float32)[None], batch_size=1)).action.numpy()[0]
     task.update = update
     for _ in range(task.steps - task.starts + 1):

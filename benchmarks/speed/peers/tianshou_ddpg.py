@@ -1,4 +1,4 @@
-"""Tianshou 2, by its procedural interface."""
+"""Train with Tianshou 2, through its procedural interface."""
 
 import numpy as np
 import torch
@@ -16,9 +16,9 @@ from tianshou.utils.torch_utils import policy_within_training_step
 
 
 def train(task, env):
-    """One environment, an update after every step, nothing logged."""
+    """Train with one environment and one update per step, without logging."""
     torch.manual_seed(task.seed)
-    np.random.seed(task.seed)  # noqa: NPY002 - its memory and noise draw from there
+    np.random.seed(task.seed)  # noqa: NPY002 - Tianshou's memory and noise use NumPy's global generator
     states, actions = env.observation_space.shape, env.action_space.shape
     actor = ContinuousActorDeterministic(
         preprocess_net=Net(state_shape=states, hidden_sizes=task.hidden), action_shape=actions

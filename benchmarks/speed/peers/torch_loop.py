@@ -1,4 +1,4 @@
-"""DDPG as one would write it in PyTorch: one file, one loop."""
+"""Train with DDPG as one would write it by hand in PyTorch: one file, one loop."""
 
 import copy
 import itertools
@@ -10,7 +10,7 @@ from torch import nn
 
 
 def layers(sizes, *last):
-    """Return linear layers with rectifiers between them."""
+    """Return linear layers with ReLU between them."""
     made = []
     for inner, outer in itertools.pairwise(sizes):
         made += [nn.Linear(inner, outer), nn.ReLU()]
@@ -18,7 +18,7 @@ def layers(sizes, *last):
 
 
 def train(task, env):
-    """One update a step."""
+    """Train with one update per step."""
     torch.manual_seed(task.seed)
     rng = np.random.default_rng(task.seed)
     n, a = env.observation_space.shape[0], env.action_space.shape[0]

@@ -1,1 +1,1 @@
-"""How near an update comes to what the machine can do, and where the rest goes."""
+"""Compare an update's time with the limits of the machine, and find where the rest of the time goes."""

@@ -1,14 +1,13 @@
-"""How near an update comes to what this machine can do, and where the rest goes.
+"""Compare an update's time with the limits of this machine, and find where the rest of the time goes.
 
     python -m benchmarks.speed.roofline [--repeats 7] [--seconds 0.5] [--tasks NAME...] [--json FILE]
-    python -m benchmarks.speed.roofline --count    # operations of every recipe beside the least; no clock, seconds
-    python -m benchmarks.speed.roofline --profile    # where an update's time goes on one thread and on two
+    python -m benchmarks.speed.roofline --count    # every recipe's operations and their minimum; takes seconds
+    python -m benchmarks.speed.roofline --profile    # the times of an update's kernels on one thread and on two
 
-What an update costs is counted from our own compiler's program and from what XLA makes of the same graph. What the
-machine can do is measured in the same run, in turn: a large matrix product and a copy, which give the bound, and the
-update's own matrix products, each at its own shape, by NumPy's BLAS and by XLA. Where the rest goes is seen by leaving
-it out: the same schedule with its products alone, with its passes alone, and with nothing, which is the call. The table
-is written into the page by ``python -m benchmarks.speed --write``.
+The operations of an update are counted in the program of our compiler and in XLA's program for the same graph. One run
+measures in turn: a large matrix product and a copy, whose rates give the bound; the update's matrix products, each at
+its own shape, by NumPy's BLAS and by XLA; and our update: complete, with its products alone, with its passes alone, and
+with neither, which leaves the call. ``python -m benchmarks.speed --write`` writes the tables into the page.
 """
 
 import argparse
@@ -23,44 +22,44 @@ from benchmarks.speed.results import machine
 from benchmarks.speed.roofline import profile
 from benchmarks.speed.roofline.count import Cost, Product, cost
 from benchmarks.speed.roofline.hlo import kernels_of_xla
-from benchmarks.speed.roofline.measure import Subject, blas_product, copying, medians, xla_product
+from benchmarks.speed.roofline.measure import Subject, blas_product, copy_call, medians, xla_product
 from benchmarks.speed.roofline.profile import PROFILE, profile_table
-from benchmarks.speed.roofline.recipes import COUNTS, counts_table, of_recipes
+from benchmarks.speed.roofline.recipes import COUNTS, count_recipes, counts_table
 from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
 from benchmarks.speed.tasks import TASKS
 
-LARGE = Product(1_024, 1_024, 1_024, (False, False))  # whose rate is the machine's
-COPIED = 256 * 1_024  # bytes: within a core's cache, as what an update's passes touch
+LARGE = Product(1_024, 1_024, 1_024, (False, False))  # its rate is taken as the machine's
+COPIED = 256 * 1_024  # bytes; they fit into a core's cache, as the memory of an update's passes does
 
 
 def main() -> None:
-    """Count, measure, write."""
+    """Count or measure as the command line says, print tables, and write the results file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=0.5, help="duration of each measurement")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--count", action="store_true", help=f"only count the recipes' operations, into {COUNTS.name}")
-    parser.add_argument("--profile", action="store_true", help=f"only time kernels on two threads, {PROFILE.name}")
+    parser.add_argument("--profile", action="store_true", help=f"only time kernels on two threads, into {PROFILE.name}")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.count:
-        counts = of_recipes()
+        counts = count_recipes()
         (options.json or COUNTS).write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
         print(counts_table(counts))
         return
     if options.profile:
-        profiles = {"machine": machine(), "recipes": profile.of_recipes()}
+        profiles = {"machine": machine(), "recipes": profile.profile_recipes()}
         (options.json or PROFILE).write_text(json.dumps(profiles, indent=1) + "\n", encoding="utf-8")
         print(profile_table(profiles))
         return
-    found = {name: examined(name, options.repeats, options.seconds) for name in options.tasks}
+    found = {name: measure_task(name, options.repeats, options.seconds) for name in options.tasks}
     document = {"machine": machine(), "tasks": found}
     (options.json or ROOFLINE).write_text(json.dumps(document, indent=1) + "\n")
     print(roofline_tables(document))
 
 
-def examined(name: str, repeats: int, seconds: float) -> dict:
-    """Return what one task's update costs, and the seconds that it and its parts take."""
+def measure_task(name: str, repeats: int, seconds: float) -> dict:
+    """Return the counts of one task's update, and the seconds that it and its parts take."""
     task = TASKS[name]
     subjects = {part: Subject(task, part) for part in ("whole", "products", "passes", "nothing")}
     whole = subjects["whole"]
@@ -68,7 +67,7 @@ def examined(name: str, repeats: int, seconds: float) -> dict:
     calls = {f"native: {part}": (subject.run, subject.updates) for part, subject in subjects.items()}
     xla = Subject(task, "whole", compiler="xla")
     calls["xla: whole"] = (xla.run, xla.updates)
-    calls["machine: product"], calls["machine: copy"] = (blas_product(LARGE), 1), (copying(COPIED), 1)
+    calls["machine: product"], calls["machine: copy"] = (blas_product(LARGE), 1), (copy_call(COPIED), 1)
     shapes = collections.Counter(counted.products)
     for index, product in enumerate(shapes):
         calls[f"blas: {index}"], calls[f"xla: {index}"] = (blas_product(product), 1), xla_product(product)

@@ -1,4 +1,4 @@
-"""What one update costs by its own program: operations, bytes, kernels and calls; no clock."""
+"""Count the operations, bytes and kernels of one update in its compiled program, without a clock."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ FLOAT = 4  # bytes
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """A matrix product: ``[rows, inner]`` by ``[inner, columns]``, either given transposed."""
+    """A matrix product of ``[rows, inner]`` and ``[inner, columns]``; either can be stored transposed."""
 
     rows: int
     inner: int
@@ -20,24 +20,24 @@ class Product:
 
     @property
     def flop(self) -> int:
-        """Multiplications and additions."""
+        """Number of multiplications and additions."""
         return 2 * self.rows * self.inner * self.columns
 
     @property
     def bytes(self) -> int:
-        """Both arguments read and the result written, once."""
+        """Bytes of both arguments and of the result."""
         return FLOAT * (self.rows * self.inner + self.inner * self.columns + self.rows * self.columns)
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Of one update.
+    """The cost of one update.
 
     Attributes:
-        products: all of them.
-        passes: loops over places, each one pass over memory, and joins.
-        pass_flop: what passes compute: one operation for each place of a map and each term of a sum.
-        pass_bytes: what passes read from memory and write there.
+        products: its matrix products.
+        passes: number of its other kernels: fused elementwise loops, each one pass over memory, and concatenations.
+        pass_flop: operations of passes: one per element of an elementwise kernel and per term of a sum.
+        pass_bytes: bytes that passes read and write.
     """
 
     products: tuple[Product, ...]
@@ -47,22 +47,22 @@ class Cost:
 
     @property
     def product_flop(self) -> int:
-        """Of all products."""
+        """Operations of all products."""
         return sum(product.flop for product in self.products)
 
     @property
     def product_bytes(self) -> int:
-        """Of all products, where each reads and writes its matrices once."""
+        """Bytes of all products, if each reads and writes its matrices once."""
         return sum(product.bytes for product in self.products)
 
 
 def cost(steps: Sequence[Kernel], outputs: Sequence[Node]) -> Cost:
-    """Count what a schedule of one update does; ``outputs`` are what it is asked for."""
+    """Return the cost of an update's schedule, which computes ``outputs``."""
     kept = {id(value) for value in materialized(steps, outputs)}
     products = tuple(_product(step) for step in steps if isinstance(step, Node) and step.kind == "matmul")
     passes = [step for step in steps if isinstance(step, FusedLoop) or step.kind != "matmul"]
     flop = sum(_flop(item) for step in passes for item in members_of(step))
-    return Cost(products, len(passes), flop, FLOAT * sum(_touched(step, kept) for step in passes))
+    return Cost(products, len(passes), flop, FLOAT * sum(_accessed_floats(step, kept) for step in passes))
 
 
 def _product(step: Node) -> Product:
@@ -79,8 +79,8 @@ def _flop(item: Node | Write) -> int:
     return 0 if item.detail == "copy" else item.size
 
 
-def _touched(step: Kernel, kept: set[int]) -> int:
-    """Return the numbers that a pass reads from memory, each once, and writes there."""
+def _accessed_floats(step: Kernel, kept: set[int]) -> int:
+    """Return how many floats a pass reads and writes; a float that it reads several times counts once."""
     own = {id(item) for item in members_of(step)}
     read: dict[int, int] = {}
     written = 0

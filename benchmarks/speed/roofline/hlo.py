@@ -1,4 +1,4 @@
-"""What XLA makes of an update: kernels of the compiled loop's body, by the text that XLA dumps."""
+"""Count the kernels of an update that XLA compiles, in the loop body of the HLO text that XLA dumps."""
 
 import collections
 import os
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Names for memory that is there already: nothing runs for them.
+# These instructions only name existing memory; no code runs for them.
 _FREE = {"parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "iota"}
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+)[^\n]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (?:\([^)]*\)|\S+) ([\w-]+)\(", re.MULTILINE)
@@ -16,9 +16,9 @@ _BODY = re.compile(r" while\(.*\bbody=%?([\w.-]+)")
 
 
 def kernels_of_xla(name: str) -> dict[str, int]:
-    """Return how many instructions of each kind the body of an update's loop has, for a task's name.
+    """Return how many instructions of each kind the loop body of a task's update has.
 
-    A process of its own dumps them: XLA reads where to when it starts.
+    Another process compiles the update, since XLA reads ``XLA_FLAGS`` only at its start.
     """
     with tempfile.TemporaryDirectory(prefix="xla-") as folder:
         flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
@@ -33,13 +33,13 @@ def kernels_of_xla(name: str) -> dict[str, int]:
 
 
 def kernels(text: str) -> dict[str, int]:
-    """Return how many instructions that run something the largest loop's body has, by kind; {} without a loop."""
+    """Return how many executed instructions of each kind the largest loop body has; ``{}`` without a loop."""
     bodies = dict(_COMPUTATION.findall(text))
-    loops = [_counted(bodies[body]) for body in _BODY.findall(text) if body in bodies]
+    loops = [_count_body(bodies[body]) for body in _BODY.findall(text) if body in bodies]
     return max(loops, key=lambda counted: sum(counted.values()), default={})
 
 
-def _counted(body: str) -> dict[str, int]:
+def _count_body(body: str) -> dict[str, int]:
     found = collections.Counter(kind for kind in _INSTRUCTION.findall(body) if kind not in _FREE)
     return dict(found.most_common())
 

@@ -1,22 +1,23 @@
-"""The least that an update needs: matrix products and bytes of passes, by formulas of the sizes and options alone.
+"""The minimum cost of an update: operations of matrix products and bytes of passes, from sizes and options alone.
 
-Of a network with layers of n₀ → n₁ → … → n_L units, B rows cost F = 2B·Σ nₗ₋₁nₗ in the forward pass, as much for the
-gradients of the weights, and F less its first layer for the gradients of what lies between the layers: nobody reads
-the gradient of an observation, or of a replayed action. Layers of one unit are no products, here as in
+For a network with layers of n₀ → n₁ → … → n_L units and B rows, the forward pass costs F = 2B·Σ nₗ₋₁nₗ, the gradients
+of the weights cost F, and the gradients passed between layers cost F without the first layer, since the gradients of
+observations and of replayed actions are not needed. A layer of one unit is a sum, not a product, as in
 :mod:`ddpg.compiler.ir`. So an update needs
 
-- y: the actor and every critic forward on B rows of s′;
-- each critic: forward, weights, and between the layers, on B rows of (s, a);
-- the actor, in one of ``policy_delay`` updates: forward, one critic forward on (s, μ(s)), back through that critic
-  without its weights' gradients and in its first layer to the action alone, and the actor's own backward pass.
+- for y: a forward pass of the actor and of every critic on B rows of s′;
+- for each critic: a forward pass on B rows of (s, a), the weights' gradients, and the gradients between layers;
+- for the actor, in one of ``policy_delay`` updates: a forward pass, one critic's forward pass on (s, μ(s)), a backward
+  pass through that critic without its weights' gradients and, in its first layer, for the action alone, and the actor's
+  own backward pass.
 
-A joint pass makes y's and the prediction's forward passes in one of 2B rows. Its output layer has a gradient in B rows
-alone; through the batch's statistics all 2B rows have one below.
+A joint pass computes y's and the prediction's forward passes as one, of 2B rows. Its output layer has gradients in B
+rows only; below it all 2B rows have gradients, through the batch's statistics.
 
-Passes move at least what lies between products, each number once a pass: an activation is read and written forward, and
-two numbers are read and one written backward (one number less each before a layer of one unit). Statistics of a batch
-need all of it before the first result: one more reading forward, and one of two numbers backward. Adam reads four
-numbers a weight and writes three; a target network's average reads and writes one more.
+Passes move at least the activations between products. Forward, an activation is read and written once; backward, two
+numbers are read and one is written (one number less each before a layer of one unit). Statistics of a batch need the
+whole batch before the first result: forward this reads one more number, backward two. Adam reads four numbers per
+weight and writes three; the moving average of a target network reads and writes one more.
 """
 
 import dataclasses
@@ -27,20 +28,20 @@ from typing import Any
 from ddpg.config.algorithm_options import RENORMS
 
 FLOAT = 4  # bytes
-ADAM, AVERAGE = 7, 2  # numbers that a step reads and writes for each weight
-FORWARD, BACKWARD = 2, 3  # numbers that a pass over an activation reads and writes
-STATISTICS = 1, 2  # further numbers of it, forward and backward, where a batch is normalised
+ADAM, AVERAGE = 7, 2  # numbers that a step reads and writes per weight
+FORWARD, BACKWARD = 2, 3  # numbers that a pass reads and writes per activation
+STATISTICS = 1, 2  # further numbers per activation, forward and backward, with batch normalisation
 
 Layer = tuple[int, int]  # inputs and outputs
 
 
 @dataclasses.dataclass(frozen=True)
 class Least:
-    """Of one update.
+    """The minimum cost of one update.
 
     Attributes:
-        flop: of matrix products.
-        pass_bytes: that passes read and write.
+        flop: operations of matrix products.
+        pass_bytes: bytes that passes read and write.
     """
 
     flop: float
@@ -48,33 +49,35 @@ class Least:
 
 
 def least(config: Any, observations: int, actions: int) -> Least:
-    """Return what an update needs in the mean over updates, of which every ``policy_delay``-th has an actor's step.
+    """Return the minimum cost, averaged over updates with and without an actor's step.
 
     Args:
         config: options of DDPG or of a variant.
-        observations, actions: numbers in one.
+        observations, actions: their numbers of dimensions.
     """
     actor = layers((observations, *config.hidden, actions))
     outputs = 1 if config.critic == "scalar" else config.atoms
     critic = layers((observations, *config.hidden, outputs), config.action_layer, actions)
     rows, count, delay = config.batch_size, config.n_critics, config.policy_delay
-    joint = rows * (2 if config.joint_pass else 1)  # rows of a critic's pass; above its output layer gradients are of B
-    weights = rows * product(critic[-1:]) + joint * product(critic[:-1])
+    joint = rows * (
+        2 if config.joint_pass else 1
+    )  # rows of a critic's pass; its output layer has gradients in B of them
+    weights = rows * product_flop(critic[-1:]) + joint * product_flop(critic[:-1])
     entry = config.action_layer
-    replayed = product([(actions, critic[entry][1])]) if entry else 0  # the gradient of replayed actions
-    between = weights - joint * (product(critic[:1]) + replayed)
-    of_y = rows * (product(actor) + count * product(critic))
-    of_critics = count * (rows * product(critic) + weights + between)
-    to_action = product([(actions, critic[entry][1]), *critic[entry + 1 :]])
-    asked = product(critic) * (2 if config.bc_alpha else 1)  # TD3+BC divides by the mean of |Q(s, a)|
-    of_actor = rows * (2 * product(actor) + product(actor[1:]) + asked + to_action)
+    replayed = product_flop([(actions, critic[entry][1])]) if entry else 0  # the gradient of replayed actions
+    between = weights - joint * (product_flop(critic[:1]) + replayed)
+    of_y = rows * (product_flop(actor) + count * product_flop(critic))
+    of_critics = count * (rows * product_flop(critic) + weights + between)
+    to_action = product_flop([(actions, critic[entry][1]), *critic[entry + 1 :]])
+    critic_forward = product_flop(critic) * (2 if config.bc_alpha else 1)  # TD3+BC divides by the mean of |Q(s, a)|
+    of_actor = rows * (2 * product_flop(actor) + product_flop(actor[1:]) + critic_forward + to_action)
     return Least(of_y + of_critics + of_actor / delay, FLOAT * _numbers(config, actor, critic, joint))
 
 
 def _numbers(config: Any, actor: Sequence[Layer], critic: Sequence[Layer], joint: int) -> float:
-    """Return how many numbers the passes read and write."""
+    """Return how many floats the passes read and write."""
     rows, count, delay, units = config.batch_size, config.n_critics, config.policy_delay, sum(config.hidden)
-    short = config.hidden[-1] if critic[-1][1] == 1 else 0  # Q is summed up where its layer's inputs are computed
+    short = config.hidden[-1] if critic[-1][1] == 1 else 0  # Q is summed in the pass that computes its layer's inputs
     both = (FORWARD + BACKWARD) * units
     of_critic = both - 2 * short
     normalised = sum(STATISTICS) * units
@@ -88,16 +91,16 @@ def _numbers(config: Any, actor: Sequence[Layer], critic: Sequence[Layer], joint
 
 
 def layers(widths: Sequence[int], enters: int | None = None, more: int = 0) -> list[Layer]:
-    """Return inputs and outputs of each layer; ``more`` inputs enter with layer ``enters``."""
+    """Return the inputs and outputs of each layer; ``more`` inputs are added to layer ``enters``."""
     pairs = enumerate(itertools.pairwise(widths))
     return [(inputs + more * (index == enters), outputs) for index, (inputs, outputs) in pairs]
 
 
-def product(of: Sequence[Layer]) -> int:
-    """Return the operations of one row's products with these layers' weights."""
-    return sum(2 * inputs * outputs for inputs, outputs in of if outputs > 1)
+def product_flop(network: Sequence[Layer]) -> int:
+    """Return the operations of the products of one row with the layers' weights."""
+    return sum(2 * inputs * outputs for inputs, outputs in network if outputs > 1)
 
 
-def size(of: Sequence[Layer]) -> int:
+def size(network: Sequence[Layer]) -> int:
     """Return the number of weights and biases."""
-    return sum((inputs + 1) * outputs for inputs, outputs in of)
+    return sum((inputs + 1) * outputs for inputs, outputs in network)

@@ -1,4 +1,4 @@
-"""Seconds of an update, of parts of it, and of its matrix products by others."""
+"""Measure the time of an update, of its parts, and of its matrix products with NumPy's BLAS and XLA."""
 
 import contextlib
 import statistics
@@ -20,24 +20,24 @@ from ddpg.compiler.schedule import Kernel
 from ddpg.replay.minibatch import Batch
 
 SHAPES = {"Pendulum-v1": (3, 1), "HalfCheetah-v5": (17, 6)}  # observations, actions
-CHAIN = 50  # products in one compiled call, each waiting for the one before
-tf.get_logger().setLevel("ERROR")  # each product is a function of its own, which TensorFlow advises against
+CHAIN = 50  # products in one compiled call; each depends on the one before
+tf.get_logger().setLevel("ERROR")  # without TensorFlow's warning that each product creates another tf.function
 
-Call = tuple[Callable[[], object], int]  # and how many of its kind it makes
+Call = tuple[Callable[[], object], int]  # a function, and how many updates or products one call of it makes
 
 
 class Subject:
-    """An agent of a task whose updates are run as they are, or with a part of their steps alone.
+    """An agent whose updates run completely, or only their matrix products or their passes.
 
     Args:
         task: the sizes.
         part: ``whole``, ``products``, ``passes`` (everything else) or ``nothing``.
         compiler: of the updates.
-        precision: of their products.
+        precision: of the matrix products.
 
     Attributes:
-        updates: that one call makes.
-        steps, outputs: our compiler's schedule of one update, and what it was asked for.
+        updates: number of updates in one call.
+        steps, outputs: our compiler's schedule of one complete update, and the values that it computes.
         workers: threads that share an update.
     """
 
@@ -50,7 +50,7 @@ class Subject:
         self.updates = config.updates_per_call
         self.steps: list[Kernel] = []
         self.outputs: list[Node] = []
-        with _parted(part, self):
+        with _only_part(part, self):
             self._agent = DDPG(pair, config, seed=0)
             self._learner = self._agent.updater.learner
         self.workers = getattr(self._learner, "workers", 1)
@@ -61,13 +61,13 @@ class Subject:
         )
 
     def run(self) -> None:
-        """Make a call of updates."""
+        """Make one call of updates."""
         self._learner.update(self._agent.session, self._batch, self.updates)
 
 
 @contextlib.contextmanager
-def _parted(part: str, subject: Subject) -> Iterator[None]:
-    """Let kernels be made of a part of their schedule; everything keeps its place in memory."""
+def _only_part(part: str, subject: Subject) -> Iterator[None]:
+    """Make the compiler emit code for one part of the schedule only; the memory layout stays the same."""
     wanted = {
         "whole": lambda step: True,
         "products": is_product,
@@ -80,42 +80,42 @@ def _parted(part: str, subject: Subject) -> Iterator[None]:
         subject.steps, subject.outputs = schedule(program, outputs), outputs
         return subject.steps
 
-    def of_some(kinds, *arguments):
+    def module_of_part(kinds, *arguments):
         some = [kind._replace(kernels=[step for step in kind.kernels if wanted(step)]) for kind in kinds]
         return module(some, *arguments)
 
-    with mock.patch.multiple(compiled_update, schedule=scheduled, Module=of_some):
+    with mock.patch.multiple(compiled_update, schedule=scheduled, Module=module_of_part):
         yield
 
 
 def is_product(step: Kernel) -> bool:
-    """Tell a matrix product from all else."""
+    """Return whether a step of the schedule is a matrix product."""
     return isinstance(step, Node) and step.kind == "matmul"
 
 
 def blas_product(product: Product) -> Callable[[], object]:
-    """Return a call of NumPy's product of that shape, into memory that is there."""
+    """Return a function that multiplies matrices of these shapes with NumPy, into memory that is already allocated."""
     one, other = _arguments(product)
     result = np.empty((product.rows, product.columns), np.float32)
     first, second = one.T if product.transposed[0] else one, other.T if product.transposed[1] else other
     return lambda: np.matmul(first, second, out=result)
 
 
-def copying(size: int) -> Callable[[], object]:
-    """Return a call that copies so many bytes: it reads and writes them."""
+def copy_call(size: int) -> Callable[[], object]:
+    """Return a function that copies ``size`` bytes."""
     source, goal = np.ones((2, size // 4), np.float32)
     return lambda: np.copyto(goal, source)
 
 
 def xla_product(product: Product) -> Call:
-    """Return a compiled call of that product, and how many times it makes it."""
+    """Return a compiled function that repeats a product, and the number of repetitions."""
     one, other = map(tf.constant, _arguments(product))
 
     @tf.function(jit_compile=True, autograph=False)
     def chain(one, other):
         def body(index, one, _):
             made = tf.matmul(one, other, transpose_a=product.transposed[0], transpose_b=product.transposed[1])
-            # The next product waits for this one by a single number, changed in place.
+            # The next product depends on this one through a single element, which is changed in place.
             return index + 1, xla.dynamic_update_slice(one, one[:1, :1] + 1e-30 * made[:1, :1], [0, 0]), made
 
         start = tf.zeros([product.rows, product.columns])
@@ -125,7 +125,7 @@ def xla_product(product: Product) -> Call:
 
 
 def medians(calls: Mapping[str, Call], repeats: int, seconds: float) -> dict[str, list[float]]:
-    """Run everything in turn, ``repeats`` times; return seconds of one of each: median, least, most."""
+    """Run all calls in turn, ``repeats`` times; return the seconds of one repetition: median, minimum, maximum."""
     for call, _ in calls.values():
         call()  # compiles, and warms up
     times: dict[str, list[float]] = {label: [] for label in calls}

@@ -1,10 +1,10 @@
-"""Where an update's time goes, by a clock in its machine code: products, passes and meetings of each thread.
+"""Profile an update with a clock in its machine code: the time of each thread's matrix products and passes.
 
     python -m benchmarks.speed.roofline --profile    # then python -m benchmarks.speed --write
 
-The processor's time-stamp counter is read after every kernel and on both sides of every meeting of the threads. Of
-each thread and kernel the median over calls is taken, so that a thread that now and then loses its core does not count.
-Time within meetings is left out: it says how busy the machine is.
+Each thread reads the processor's time-stamp counter after every kernel, and before and after every barrier. The median
+over calls is taken for each thread and kernel, so that calls in which a thread lost its core do not matter. Time within
+barriers is left out, since it depends on how busy the machine is.
 """
 
 import collections
@@ -30,27 +30,27 @@ from ddpg.replay.minibatch import Batch
 
 PROFILE = Path(__file__).parents[2] / "results" / "profile.json"
 RECIPES = "ddpg", "plus"
-KERNELS = 512  # of all kinds of update together, at most
-MEETING = 0.4  # µs that a meeting of two threads on two cores takes at least, measured apart
+KERNELS = 512  # the largest number of kernels in all kinds of update together
+BARRIER = 0.4  # µs that a barrier of two threads on two cores takes at least, measured separately
 
 
 class Clocks:
-    """Ticks that each worker spent in each kernel.
+    """Counts the ticks that each worker spends in each kernel.
 
     Attributes:
-        ticks: ``[workers, 2 + KERNELS]``: when the clock was last read, ticks of meetings, and of each kernel.
+        ticks: ``[workers, 2 + KERNELS]``: the last reading of the clock, ticks in barriers, and ticks in each kernel.
         kinds: the kernels of each kind of update, in order.
-        meetings: their number in each kind of update.
+        barriers: their number in each kind of update.
     """
 
     def __init__(self, workers: int):
         self.ticks = np.zeros((workers, 2 + KERNELS), np.int64)
         self.kinds: list[list] = []
-        self.meetings: list[int] = []
+        self.barriers: list[int] = []
         self._next: dict[Any, int] = {}
 
     def read(self, main: Any, column: int) -> None:
-        """Add code to ``main`` that adds the ticks since the last reading to a column."""
+        """Emit code that reads the clock and adds the ticks since the last reading to a column of ``ticks``."""
         now = main.add("call i64 @llvm.readcyclecounter()")
         row = main.add(f"mul i64 %worker, {self.ticks.strides[0]}")
         address = main.add(f"add i64 {row}, {self.ticks.ctypes.data}")
@@ -63,14 +63,14 @@ class Clocks:
 
     @contextlib.contextmanager
     def built_in(self) -> Iterator[None]:
-        """Let updates that are compiled meanwhile read the clock."""
+        """Make updates that are compiled inside read the clock."""
         module, update, barrier = codegen.Module, codegen.UpdateFunction, parallel.ParallelShards.barrier
         clocks, first = self, {}
 
         class Clocked(module):  # type: ignore[misc, valid-type]
             def __init__(self, kinds: list, *arguments: Any):
                 clocks.kinds = [kind.kernels for kind in kinds]
-                clocks.meetings = [0] * len(kinds)
+                clocks.barriers = [0] * len(kinds)
                 super().__init__(kinds, *arguments)
                 self.text += "\ndeclare i64 @llvm.readcyclecounter()\n"
 
@@ -92,8 +92,8 @@ class Clocks:
 
             return kernel
 
-        def meeting(shards: Any) -> None:
-            clocks.meetings[first["kind"]] += 1
+        def clocked_barrier(shards: Any) -> None:
+            clocks.barriers[first["kind"]] += 1
             clocks.read(shards._main, column(shards._main))
             barrier(shards)
             clocks.read(shards._main, 1)
@@ -102,22 +102,22 @@ class Clocks:
         with (
             mock.patch.multiple(update, **kinds),
             mock.patch.object(codegen, "UpdateFunction", ClockedUpdate),
-            mock.patch.object(parallel.ParallelShards, "barrier", meeting),
+            mock.patch.object(parallel.ParallelShards, "barrier", clocked_barrier),
             mock.patch.object(compiled_update, "Module", Clocked),
             mock.patch.dict(os.environ, {"DDPG_CACHE": "off"}),  # the code holds this process's addresses
         ):
             yield
 
 
-def profiled(config: DDPGConfig, workers: int, calls: int) -> list[dict[str, float]]:
-    """Return of each kind of update the µs of work: of products and passes, of all threads and of the longest one."""
+def profile_update(config: DDPGConfig, workers: int, calls: int) -> list[dict[str, float]]:
+    """Return the µs of each kind of update: products, passes (both of all threads), and every kernel's longer share."""
     clocks = Clocks(workers)
     observations, actions = SIZES
     pair = spaces.Box(-np.inf, np.inf, (observations,)), spaces.Box(-1, 1, (actions,))
     with clocks.built_in():
         agent = DDPG(pair, config, seed=0)
         learner: Any = agent.updater.learner
-    learner._compiled._autotuner = None  # always on as many threads
+    learner._compiled._autotuner = None  # always use all workers
     rng, count = np.random.default_rng(0), config.updates_per_call
     shapes = (observations,), (actions,), (1,), (observations,), (1,)
     batch = Batch(*(rng.uniform(-1, 1, (count, config.batch_size, *shape)).astype(np.float32) for shape in shapes))
@@ -138,31 +138,33 @@ def profiled(config: DDPGConfig, workers: int, calls: int) -> list[dict[str, flo
                 for k in range(len(kernels))
             ]
         ).reshape(workers, len(kernels))
-        work[:, 0] = 0.0  # the clock was last read in another call
+        work[:, 0] = 0.0  # its ticks began in an earlier call, where the clock was last read
         products = np.array([isinstance(kernel, Node) and kernel.kind == "matmul" for kernel in kernels])
         found.append(
             {
                 "products": float(work[:, products].sum()),
                 "passes": float(work[:, ~products].sum()),
                 "longest": float(work.max(axis=0).sum()),
-                "meetings": clocks.meetings[kind] if workers > 1 else 0,
+                "meetings": clocks.barriers[kind] if workers > 1 else 0,
             }
         )
         first += len(kernels)
     return found
 
 
-def of_recipes(calls: int = 80) -> dict[str, dict[str, list[dict[str, float]]]]:
-    """Return the profiles of the recipes at HalfCheetah's sizes, on one thread and on two."""
+def profile_recipes(calls: int = 80) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """Profile the recipes at HalfCheetah's sizes, on one thread and on two."""
     found = {}
     for name in RECIPES:
         config = DDPGConfig(**{**read_recipe(name), "buffer_size": 1_000, "updates_per_call": 3, "compiler": "native"})
-        found[name] = {str(workers): profiled(config.replace(threads=workers), workers, calls) for workers in (1, 2)}
+        found[name] = {
+            str(workers): profile_update(config.replace(threads=workers), workers, calls) for workers in (1, 2)
+        }
     return found
 
 
 def profile_table(document: Mapping[str, Any]) -> str:
-    """Return the profiles, and what a second core can bring at most."""
+    """Return a table of the profiles, with the largest speedup that a second core can give."""
     kinds = [
         (name, kind, one, two)
         for name, threads in document["recipes"].items()
@@ -178,13 +180,15 @@ def profile_table(document: Mapping[str, Any]) -> str:
         "... passes": [f"{one['passes']:,.0f}" for *_, one, _ in kinds],
         "two threads, both together: products": [f"{two['products']:,.0f}" for *_, two in kinds],
         "... passes ": [f"{two['passes']:,.0f}" for *_, two in kinds],
-        "... the longer share of every kernel": [f"{two['longest']:,.0f}" for *_, two in kinds],
-        "meetings": [f"{two['meetings']}" for *_, two in kinds],
-        "two cores beside one, meetings free": [f"{_gain(one, two, 0):.2f}" for *_, one, two in kinds],
-        f"... of {MEETING} µs each": [f"{_gain(one, two, MEETING):.2f}" for *_, one, two in kinds],
+        "... sum of every kernel's longer share": [f"{two['longest']:,.0f}" for *_, two in kinds],
+        "barriers": [f"{two['meetings']}" for *_, two in kinds],
+        "speedup by the second core if barriers took no time": [
+            f"{_speedup(one, two, 0):.2f}" for *_, one, two in kinds
+        ],
+        f"... if a barrier takes {BARRIER} µs": [f"{_speedup(one, two, BARRIER):.2f}" for *_, one, two in kinds],
     }
-    return markdown(["µs of an update", *titles], [[title, *cells] for title, cells in rows.items()])
+    return markdown(["µs per update", *titles], [[title, *cells] for title, cells in rows.items()])
 
 
-def _gain(one: Mapping[str, float], two: Mapping[str, float], meeting: float) -> float:
-    return (one["products"] + one["passes"]) / (two["longest"] + meeting * two["meetings"])
+def _speedup(one: Mapping[str, float], two: Mapping[str, float], barrier: float) -> float:
+    return (one["products"] + one["passes"]) / (two["longest"] + barrier * two["meetings"])

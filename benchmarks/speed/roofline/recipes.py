@@ -1,4 +1,4 @@
-"""What an update of each recipe costs by our compiler's program, beside the least that it needs; no clock.
+"""Compare the operations of each recipe's compiled update with the minimum that the algorithm needs, without a clock.
 
 python -m benchmarks.speed.roofline --count [--json FILE]
 """
@@ -25,11 +25,11 @@ from ddpg.learners import native
 
 COUNTS = Path(__file__).parents[2] / "results" / "operations.json"
 SIZES = 17, 6  # HalfCheetah's observations and actions
-PLAIN = "ddpg"  # the recipe that others are compared with
+PLAIN = "ddpg"  # the recipe with which others are compared
 
 
 class Counter:
-    """Stands in for a compiled update: schedules every kind of update, and compiles nothing."""
+    """Replaces a compiled update: schedules every kind of update and counts its cost, but compiles nothing."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class Counter:
             self.costs.append(cost(schedule(program, outputs), outputs))
 
     def span(self, variables: Sequence[int]) -> np.ndarray:
-        """Return memory in the place of these variables'."""
+        """Return memory that stands in for the variables."""
         return np.zeros(1, np.float32)
 
 
-def counted(config: Any, observations: int, actions: int) -> dict[str, float]:
-    """Return what an update costs in the mean over its kinds, and the least that it needs.
+def count_update(config: Any, observations: int, actions: int) -> dict[str, float]:
+    """Return the cost of an update, averaged over its kinds, and the minimum.
 
     Raises:
-        Unsupported: if the compiler does not take the update.
+        Unsupported: if the compiler does not support the update.
     """
     pair = spaces.Box(-np.inf, np.inf, (observations,)), spaces.Box(-1, 1, (actions,))
     with mock.patch.object(native, "CompiledUpdate", Counter):
@@ -66,8 +66,8 @@ def counted(config: Any, observations: int, actions: int) -> dict[str, float]:
     kinds = collections.Counter(learner._which(made) for made in range(every))
     costs = learner._compiled.costs
 
-    def mean(of: Callable[[Cost], float]) -> float:
-        return sum(times * of(costs[kind]) for kind, times in kinds.items()) / every
+    def mean(part: Callable[[Cost], float]) -> float:
+        return sum(times * part(costs[kind]) for kind, times in kinds.items()) / every
 
     need = least(config, observations, actions)
     return {
@@ -83,17 +83,17 @@ def counted(config: Any, observations: int, actions: int) -> dict[str, float]:
     }
 
 
-def of_recipes() -> dict[str, dict[str, float]]:
-    """Return the counts of every recipe of DDPG's, at HalfCheetah's sizes."""
+def count_recipes() -> dict[str, dict[str, float]]:
+    """Count the operations of every recipe's update, at HalfCheetah's sizes."""
     found = {}
     for name in RECIPES:
         config = DDPGConfig(**{**read_recipe(name), "buffer_size": 1_000})
-        found[name] = counted(config, *SIZES)
+        found[name] = count_update(config, *SIZES)
     return found
 
 
 def counts_table(found: Mapping[str, Mapping[str, float]]) -> str:
-    """Return the counts of each recipe, of an update and of an environment step, beside the least."""
+    """Return a table of each recipe's counts, per update and per environment step, with the minimum."""
     heads = ["", *found]
     rows = [[title, *(text(each, found[PLAIN]) for each in found.values())] for title, text in _ROWS.items()]
     return markdown(heads, rows)
@@ -103,25 +103,25 @@ def _mega(name: str, step: bool = False) -> Callable[[Mapping, Mapping], str]:
     return lambda each, plain: f"{each[name] * (each['updates_per_step'] if step else 1) / 1e6:,.1f}"
 
 
-def _beside(name: str) -> Callable[[Mapping, Mapping], str]:
+def _relative(name: str) -> Callable[[Mapping, Mapping], str]:
     return lambda each, plain: (
         f"{each[name] * each['updates_per_step'] / (plain[name] * plain['updates_per_step']):.2f}"
     )
 
 
 _ROWS: dict[str, Callable[[Mapping, Mapping], str]] = {
-    "minibatch, updates a step": lambda each, plain: f"{each['batch_size']}, {each['updates_per_step']:g}",
-    "matrix products of an update": lambda each, plain: f"{each['products']:.1f}",
-    "MFLOP of them": _mega("product_flop"),
-    "... the least": _mega("least_flop"),
-    "... counted / least": lambda each, plain: f"{each['product_flop'] / each['least_flop']:.3f}",
-    "passes of an update": lambda each, plain: f"{each['passes']:.1f}",
-    "MFLOP of them ": _mega("pass_flop"),
-    "MB that they read and write": _mega("pass_bytes"),
-    "... the least ": _mega("least_pass_bytes"),
-    "MFLOP of products, a step": _mega("product_flop", step=True),
-    f"... beside `{PLAIN}`": _beside("product_flop"),
-    f"... the least, beside the least of `{PLAIN}`": _beside("least_flop"),
-    "MB of passes, a step": _mega("pass_bytes", step=True),
-    f"... beside `{PLAIN}` ": _beside("pass_bytes"),
+    "minibatch size, updates per step": lambda each, plain: f"{each['batch_size']}, {each['updates_per_step']:g}",
+    "matrix products per update": lambda each, plain: f"{each['products']:.1f}",
+    "MFLOP of products per update": _mega("product_flop"),
+    "... minimum": _mega("least_flop"),
+    "... counted / minimum": lambda each, plain: f"{each['product_flop'] / each['least_flop']:.3f}",
+    "passes per update": lambda each, plain: f"{each['passes']:.1f}",
+    "MFLOP of passes per update": _mega("pass_flop"),
+    "MB of passes per update": _mega("pass_bytes"),
+    "... minimum ": _mega("least_pass_bytes"),
+    "MFLOP of products per step": _mega("product_flop", step=True),
+    f"... relative to `{PLAIN}`": _relative("product_flop"),
+    f"... minimum, relative to that of `{PLAIN}`": _relative("least_flop"),
+    "MB of passes per step": _mega("pass_bytes", step=True),
+    f"... relative to `{PLAIN}` ": _relative("pass_bytes"),
 }

@@ -1,4 +1,4 @@
-"""The roofline as tables in Markdown."""
+"""Format the roofline measurements as Markdown tables."""
 
 from pathlib import Path
 
@@ -6,18 +6,18 @@ from benchmarks.speed.report import markdown
 
 ROOFLINE = Path(__file__).parents[2] / "results" / "roofline.json"
 _PARTS = {
-    "native: whole": "an update, ours",
+    "native: whole": "our update",
     "native: products": "its products alone",
     "native: passes": "its passes alone",
-    "native: nothing": "neither: the call",
+    "native: nothing": "neither: the call alone",
     "blas: products": "the same products by NumPy's BLAS",
     "xla: products": "the same products by XLA",
-    "xla: whole": "an update by XLA",
+    "xla: whole": "XLA's update",
 }
 
 
 def roofline_tables(document: dict) -> str:
-    """Return what an update costs, and where its time goes."""
+    """Return tables of an update's counts, and of the times and rates of its parts."""
     tasks = document["tasks"]
     heads = ["", *tasks]
     costs = [[title, *(text(found) for found in tasks.values())] for title, text in _COUNTS.items()]
@@ -25,7 +25,7 @@ def roofline_tables(document: dict) -> str:
         [title, *(_microseconds(found["seconds"][part]) for found in tasks.values())] for part, title in _PARTS.items()
     ]
     rates = [[title, *(text(found) for found in tasks.values())] for title, text in _RATES.items()]
-    parts = [markdown(heads, costs), "µs of an update, median (least to most):", markdown(heads, [*times, *rates])]
+    parts = [markdown(heads, costs), "µs per update, median (minimum to maximum):", markdown(heads, [*times, *rates])]
     return "\n\n".join(parts)
 
 
@@ -35,14 +35,14 @@ def _microseconds(spread: list[float]) -> str:
 
 
 def bound(found: dict) -> float:
-    """Return the seconds of an update whose products run at the large one's rate, and its passes at the copy's."""
+    """Return the seconds of an update whose products run at a large product's rate, and its passes at a copy's rate."""
     machine, seconds, cost = found["machine"], found["seconds"], found["cost"]
     products = cost["product_flop"] / machine["flop"] * seconds["machine: product"][0]
     return products + cost["pass_bytes"] / machine["bytes"] * seconds["machine: copy"][0]
 
 
-def _per_update(found: dict, part: str) -> str:
-    """Return a part's share of our update's time."""
+def _share(found: dict, part: str) -> str:
+    """Return a part's time as a share of our update's time."""
     return _percent(found["seconds"][part][0], found)
 
 
@@ -57,28 +57,28 @@ def _gflops(found: dict, part: str) -> str:
 _COUNTS = {
     "matrix products": lambda found: f"{found['cost']['products']}",
     "MFLOP of products": lambda found: f"{found['cost']['product_flop'] / 1e6:,.1f}",
-    "kB of products, each matrix once": lambda found: f"{found['cost']['product_bytes'] / 1e3:,.0f}",
+    "kB of products, each matrix counted once": lambda found: f"{found['cost']['product_bytes'] / 1e3:,.0f}",
     "passes over memory": lambda found: f"{found['cost']['passes']}",
     "MFLOP of passes": lambda found: f"{found['cost']['pass_flop'] / 1e6:,.2f}",
     "kB that passes read and write": lambda found: f"{found['cost']['pass_bytes'] / 1e3:,.0f}",
-    "calls from Python, an update": lambda found: f"1/{found['updates_per_call']}",
-    "threads that share an update": lambda found: f"{found['threads']}",
-    "XLA: kernels of an update": lambda found: f"{sum(found['xla_kernels'].values())}",
+    "calls from Python per update": lambda found: f"1/{found['updates_per_call']}",
+    "threads per update": lambda found: f"{found['threads']}",
+    "XLA's kernels per update": lambda found: f"{sum(found['xla_kernels'].values())}",
 }
 _RATES = {
     "GFLOP/s of products: ours": lambda found: _gflops(found, "native: products"),
     "... by BLAS": lambda found: _gflops(found, "blas: products"),
     "... by XLA": lambda found: _gflops(found, "xla: products"),
-    "... of a product 1,024 × 1,024 × 1,024, BLAS": lambda found: (
+    "... BLAS, one product of 1,024 × 1,024 × 1,024": lambda found: (
         f"{found['machine']['flop'] / found['seconds']['machine: product'][0] / 1e9:,.0f}"
     ),
     "GB/s of a copy in the cache": lambda found: (
         f"{found['machine']['bytes'] / found['seconds']['machine: copy'][0] / 1e9:,.0f}"
     ),
-    "µs by these two rates: the bound": lambda found: f"{1e6 * bound(found):,.1f}",
-    "of our update: the bound (share reached)": lambda found: _percent(bound(found), found),
-    "of our update: its products alone": lambda found: _per_update(found, "native: products"),
-    "of our update: its passes alone": lambda found: _per_update(found, "native: passes"),
-    "of our update: the same products by BLAS": lambda found: _per_update(found, "blas: products"),
-    "of our update: the same products by XLA": lambda found: _per_update(found, "xla: products"),
+    "bound from the last two rates, µs": lambda found: f"{1e6 * bound(found):,.1f}",
+    "bound / our update (share reached)": lambda found: _percent(bound(found), found),
+    "its products alone / our update": lambda found: _share(found, "native: products"),
+    "its passes alone / our update": lambda found: _share(found, "native: passes"),
+    "the same products by BLAS / our update": lambda found: _share(found, "blas: products"),
+    "the same products by XLA / our update": lambda found: _share(found, "xla: products"),
 }
