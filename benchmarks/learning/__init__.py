@@ -1,1 +1,1 @@
-"""Studies of what recipes learn, seed by seed: one table of all results, and the pages and pictures made from it."""
+"""Studies of how well recipes learn: a CSV of all runs, and the tables and pictures on pages that are made from it."""

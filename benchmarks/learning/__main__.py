@@ -3,7 +3,7 @@
     python -m benchmarks.learning --collect studies/table studies/ladder    # into benchmarks/results/learning.csv
     python -m benchmarks.learning --write                                   # from there into README.md and docs/
 
-The studies, each with its command, are the TOML files beside this one.
+The studies are the TOML files in this folder; each begins with its command.
 """
 
 import argparse
@@ -21,15 +21,17 @@ RESULTS = "benchmarks/results/learning.csv", "benchmarks/results/learning_peers.
 
 
 def committed(root: Path = ROOT) -> list[long_form.Cell]:
-    """Return all committed runs, ours and those of other packages."""
+    """Return all committed runs, our own and those of other packages."""
     return [cell for name in RESULTS for cell in long_form.read(root / name)]
 
 
 @tolerate_broken_pipes()
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Collect, write, or both; return 2 if that fails."""
+    """Collect, write, or both; return 2 on failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__.splitlines()[0])
-    parser.add_argument("--collect", type=Path, nargs="+", default=[], metavar="FOLDER", help="folders of studies")
+    parser.add_argument(
+        "--collect", type=Path, nargs="+", default=[], metavar="FOLDER", help="studies' folders to read"
+    )
     parser.add_argument("--write", action="store_true", help="fill the pages and draw the pictures")
     options = parser.parse_args(arguments)
     if not options.collect and not options.write:

@@ -1,4 +1,4 @@
-"""Tabulate what each recipe has learned after part of its steps, to choose a recipe for a small budget."""
+"""Tabulate each recipe's return after parts of its steps, to choose a recipe for a small budget."""
 
 from collections.abc import Sequence
 
@@ -21,8 +21,8 @@ def table(cells: Sequence[Cell]) -> str:
     heads = ["environment", "recipe", *(f"after {step:,}" for step in steps)]
     lines = [f"| {' | '.join(heads)} |", "|---" * 2 + "|---:" * len(steps) + "|"]
     for group in groups:
-        told = [study_report.interval(*_rounded([_at(cell, step) for cell in group])) for step in steps]
-        lines.append(f"| {' | '.join([group[0].env_id, group[0].recipe, *told])} |")
+        texts = [study_report.interval(*_rounded([_at(cell, step) for cell in group])) for step in steps]
+        lines.append(f"| {' | '.join([group[0].env_id, group[0].recipe, *texts])} |")
     return "\n".join(lines)
 
 

@@ -18,10 +18,11 @@ _UNKNOWN = object()
 
 
 def collect(root: Path) -> list[Cell]:
-    """Return all cells of a study's folder, finished or not, and write its report again.
+    """Return all cells of a study's folder, finished or not, and rewrite its report.
 
     Raises:
-        UsageError: the folder has no study; a FileFault if a file of a cell is damaged.
+        UsageError: if the folder has no study.
+        FileFault: if a file of a cell is damaged.
     """
     groups = read_cells(root)
     if unread := write_report(root, groups).unread:
@@ -34,34 +35,34 @@ def collect(root: Path) -> list[Cell]:
                 found.setdefault(key, []).append((int(row["step"]), row["measure"], row["value"]))
     cells = []
     for group in groups:
-        about = [(0, ASKED, str(group.total_timesteps)), (0, OPTIONS, str(made_of(group)))]
+        about = [(0, ASKED, str(group.total_timesteps)), (0, OPTIONS, str(checksum(group)))]
         for cell in cells_of([group]):
             key = group.name, group.configuration, cell.seed
             cells.append(make_cell((root.name, *key), [*about, *found.get(key, [])]))
     return cells
 
 
-def made_of(group: Group) -> int:
-    """Return a checksum of a cell's options and of how it is evaluated, to detect that a study has changed.
+def checksum(group: Group) -> int:
+    """Return a checksum of a group's options and evaluation settings, to detect that a study has changed.
 
     Options at their defaults do not count, so an option that is added to the package later does not change it.
     """
     usual = CONFIGS[group.algorithm]().to_json()
     options = {name: value for name, value in group.options.items() if value != usual.get(name, _UNKNOWN)}
-    told = {
+    described = {
         "algorithm": group.algorithm,
         "options": options,
         "episodes": group.evaluation_episodes,
         "n_envs": group.n_envs,
     }
-    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
+    return zlib.crc32(json.dumps(described, sort_keys=True).encode())
 
 
 def merged(before: Iterable[Cell], *collected: Sequence[Cell]) -> list[Cell]:
     """Return the cells of ``before`` and of all ``collected`` studies.
 
-    If a cell is there twice, the one with more steps is kept, or the later one if both have as many. A cell of
-    ``before`` is left out if its configuration has other options now, because it no longer belongs to the study.
+    If a cell occurs twice, the one with more steps is kept, or the later one if they have equally many. A cell of
+    ``before`` is dropped if its configuration has other options now, because it no longer belongs to the study.
     """
     now = {cell.key: cell for cells in collected for cell in cells}
     options = {cell.key[:3]: cell.one(OPTIONS, "") for cell in now.values()}
@@ -81,8 +82,8 @@ def in_order(cells: Sequence[Cell], folder: Path = Path(__file__).parent) -> lis
     for study in {cell.study for cell in cells}:
         path = folder / f"{study}.toml"
         if path.exists():
-            told = read_toml(path)
-            for place, name in enumerate([*told["environments"], *told["configurations"]]):
+            settings = read_toml(path)
+            for place, name in enumerate([*settings["environments"], *settings["configurations"]]):
                 places[study, name] = place
 
     def place_of(cell: Cell) -> tuple[int, int, int]:

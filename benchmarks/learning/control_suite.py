@@ -29,7 +29,7 @@ GROUPS = {
     ),
     "hard": (*("dog-run", "dog-stand", "dog-trot", "dog-walk", "humanoid-run", "humanoid-stand", "humanoid-walk"),),
 }
-# Tasks whose reward is found late: a run can end before it has seen any.
+# Tasks in which a run can end before it has seen any reward.
 SWING_UPS = ("acrobot-swingup", "cartpole-swingup", "cartpole-swingup_sparse", "pendulum-swingup")
 
 
@@ -65,8 +65,8 @@ def by_group(cells: Sequence[Cell], path: Path = PUBLISHED) -> str:
         own = [_group_mean(cells, configuration, names) for names in GROUPS.values()]
         rows.append(f"| `{configuration}` | {' | '.join(own)} |")
     for method, means in published(path)[1].items():
-        told = [format_number(round(means[group])) if group in means else "" for group in GROUPS]
-        rows.append(f"| {method} | {' | '.join(told)} |")
+        texts = [format_number(round(means[group])) if group in means else "" for group in GROUPS]
+        rows.append(f"| {method} | {' | '.join(texts)} |")
     heads = [f"{group}, {len(names)} tasks" for group, names in GROUPS.items()]
     return "\n".join([f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows])
 
@@ -103,18 +103,18 @@ def env_id(task: str) -> str:
 
 def _group_mean(cells: Sequence[Cell], configuration: str, names: Sequence[str]) -> str:
     finals: dict[str, list[float]] = {}
-    whole = 0
+    complete = 0
     for group in groups([cell for cell in cells if cell.recipe == configuration], STUDY):
         done = [cell.final for cell in group if cell.finished]
         if done and group[0].env_id in map(env_id, names):
             finals[group[0].env_id] = done
-            whole += len(done) == len(group)
+            complete += len(done) == len(group)
     if len(finals) < len(names):  # no mean: the missing tasks may be the hard ones
         return f"{len(finals)} of {len(names)} tasks so far"
     mean = format_number(round(float(np.mean([np.mean(values) for values in finals.values()]))))
-    if whole == len(names):
+    if complete == len(names):
         return mean
-    return f"{mean} ({whole} of {len(names)} tasks with every seed)"
+    return f"{mean} ({complete} of {len(names)} tasks with every seed)"
 
 
 def _final(row: dict | None) -> str:

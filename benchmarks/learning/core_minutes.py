@@ -1,7 +1,7 @@
 """Compare the return per core-minute of `plus` with that of stronger algorithms in other packages.
 
 Runs are made on busy machines, so their own seconds are not comparable. A core-minute is 60 seconds at the rate that
-``benchmarks.speed`` measured for the same algorithm: environment steps per second of whole training on one pinned core.
+``benchmarks.speed`` measured for the same algorithm: environment steps per second of training on one pinned core.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ SPEED = Path(__file__).parents[1] / "results" / "speed.json"
 KIND, MEASURED = "stronger", "HalfCheetah"  # a kind of benchmarks.speed, and its one task
 OWN = (("table", "plus"), ("averaged", "plus_averaged"))  # study and recipe; both at the rate of `plus`
 MOMENTS = (2, 5, 10, 20)  # core-minutes
-GRID = 0.1  # core-minutes between the moments at which two are compared
+GRID = 0.1  # core-minutes between two moments of comparison
 NONE_YET = "None yet: no run of these algorithms has finished."
 
 
@@ -64,7 +64,7 @@ class Timed:
 
     @property
     def end(self) -> float:
-        """Core-minutes of a whole run."""
+        """Core-minutes of a complete run."""
         return self.core_minutes(self.cells[0].asked)
 
     def core_minutes(self, steps: float) -> float:
@@ -94,7 +94,7 @@ def compared(cells: Sequence[Cell], speed: Path = SPEED) -> list[Timed]:
 
 
 def steps_per_second(speed: Path = SPEED) -> dict[str, float]:
-    """Return the median rates on one pinned core, of each peer by its name and of our recipes."""
+    """Return the median steps/s on one pinned core, by name of the peer or of our recipe."""
     rows = [row for row in json.loads(speed.read_text())["rows"] if (row["kind"], row["cores"]) == (KIND, 1)]
     rates = {line.peer: line.spreads["steps_per_second"].median for line in summarise(rows) if line.spreads}
     return rates | {recipe: rates[OURS_PLUS] for _, recipe in OWN}
@@ -111,14 +111,14 @@ def table(cells: Sequence[Cell], speed: Path = SPEED) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" * 3 + "|---:" * (len(heads) - 3) + "|"]
     for one in timed:
         runs = [one.env_id, one.label, one.seeds, f"{one.rate:,.0f}", f"{one.end:.1f}"]
-        told = ["ended" if moment > one.end else _told(one.returns_at(moment)) for moment in MOMENTS]
-        lines.append(f"| {' | '.join([*runs, *told, _told([cell.final for cell in one.cells])])} |")
-    about = f"Steps/s: medians of {MEASURED} on one pinned core of {machine(speed)}, taken for every environment."
+        texts = ["ended" if moment > one.end else _return_text(one.returns_at(moment)) for moment in MOMENTS]
+        lines.append(f"| {' | '.join([*runs, *texts, _return_text([cell.final for cell in one.cells])])} |")
+    about = f"Steps/s: medians in {MEASURED} on one pinned core of {machine(speed)}, used for all environments."
     return "\n".join([*lines, "", f"{about} {study_report.NOTE}"])
 
 
 def ahead(cells: Sequence[Cell], speed: Path = SPEED) -> str:
-    """Return the share of moments at which ours is above each peer, a row for each environment and peer.
+    """Return the share of moments at which our return is higher than each peer's, by environment and peer.
 
     Moments are :data:`GRID` apart, from the first at which all algorithms of a row have been evaluated to the end of
     the shortest run of a peer in that environment. Environments in which no peer has finished have no row.
@@ -127,16 +127,18 @@ def ahead(cells: Sequence[Cell], speed: Path = SPEED) -> str:
     if not timed:
         return ""
     recipes = [recipe for _, recipe in OWN]
-    heads = ["environment", "beside", "core-minutes"]
-    heads += [head for recipe in recipes for head in (f"`{recipe}` above", "every seed above every one of theirs")]
+    heads = ["environment", "compared with", "core-minutes"]
+    heads += [
+        head for recipe in recipes for head in (f"`{recipe}` is higher", "all its seeds higher than all of theirs")
+    ]
     lines = [f"| {' | '.join(heads)} |", "|---" * 3 + "|---:" * (len(heads) - 3) + "|"]
     for peer in (one for one in timed if not one.own):
         here = [one for one in timed if one.env_id == peer.env_id]
         ours = {one.label: one for one in here if one.own}
         moments = moments_of([peer, *ours.values()], min(one.end for one in here if not one.own))
-        told = [text for recipe in recipes for text in _shares(ours.get(recipe), peer, moments)]
+        texts = [text for recipe in recipes for text in _shares(ours.get(recipe), peer, moments)]
         between = f"{moments[0]:.1f} to {moments[-1]:.1f}" if len(moments) else "none"
-        lines.append(f"| {' | '.join([peer.env_id, peer.label, between, *told])} |")
+        lines.append(f"| {' | '.join([peer.env_id, peer.label, between, *texts])} |")
     return "\n".join(lines)
 
 
@@ -147,7 +149,7 @@ def moments_of(timed: Sequence[Timed], end: float) -> np.ndarray:
 
 
 def counts_above(own: Timed, peer: Timed, moments: Sequence[float] | np.ndarray) -> tuple[int, int]:
-    """Return at how many moments ours is above: by interquartile means, and with every seed above all of theirs."""
+    """Return the number of moments at which our interquartile mean is higher, and where all our seeds are higher."""
     pairs = [(own.returns_at(moment), peer.returns_at(moment)) for moment in moments]
     means = [_iqm(ours) > _iqm(theirs) for ours, theirs in pairs]
     return sum(means), sum(bool(ours.min() > theirs.max()) for ours, theirs in pairs)
@@ -160,10 +162,10 @@ def _iqm(values: np.ndarray) -> float:
 def _shares(own: Timed | None, peer: Timed, moments: np.ndarray) -> list[str]:
     if own is None or not len(moments):
         return ["none yet"] * 2
-    return [f"{100 * count // len(moments)} %" for count in counts_above(own, peer, moments)]  # 100 % means all
+    return [f"{100 * count // len(moments)} %" for count in counts_above(own, peer, moments)]  # 100 % only for all
 
 
-def _told(returns: Sequence[float] | np.ndarray) -> str:
+def _return_text(returns: Sequence[float] | np.ndarray) -> str:
     """Return rounded returns over seeds with their interval, or ``none yet`` if a seed has not been evaluated."""
     if np.isnan(returns).any():
         return "none yet"

@@ -60,7 +60,7 @@ def _finish(axes: Axes, env_id: str) -> None:
     ticks = [tick for tick in TICKS if low <= tick <= high]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel("core-minutes, logarithmic")
+    axes.set_xlabel("core-minutes (log scale)")
     axes.set_ylabel("evaluation return")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(alpha=0.3)

@@ -59,7 +59,7 @@ def _curves(cells: Sequence[Cell], path: Path, against: str) -> Path:
 
 
 def _ladder(cells: Sequence[Cell], path: Path) -> Path:
-    """Draw a panel for each environment, with a bar for each rung: final return, its interval, and every seed's."""
+    """Draw a panel for each environment, with a bar for each rung: final return, its interval, and each seed."""
     places = ladder.environments(cells)
     figure = Figure(figsize=(2.6 + 4.2 * len(places), 1.4 + 0.36 * len(ladder.RUNGS)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -84,7 +84,7 @@ def _bars(axes: Axes, cells: Sequence[Cell], env_id: str) -> None:
             continue
         row = row_of(own)
         ends = [[row["final"] - row["final_low"]], [row["final_high"] - row["final"]]]
-        colour = COLOURS[1] if rung.study == "table" else COLOURS[0]  # the ends of the ladder, or a rung between
+        colour = COLOURS[1] if rung.study == "table" else COLOURS[0]  # recipes, or rungs between them
         axes.barh(place, row["final"], height=0.62, color=colour, alpha=0.55)
         axes.errorbar(row["final"], place, xerr=np.maximum(ends, 0), color="black", linewidth=1.2, capsize=3)
         axes.plot([cell.final for cell in own], [place] * len(own), ".", color="black", markersize=4)
@@ -97,7 +97,7 @@ def _bars(axes: Axes, cells: Sequence[Cell], env_id: str) -> None:
 
 
 def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
-    """Draw returns over the arithmetic of a step; a line joins the agents that score more than all cheaper ones."""
+    """Draw returns over multiply-adds per step; a line joins the agents that score higher than all cheaper ones."""
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -125,10 +125,10 @@ def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
     ticks = (0.2, 0.5, 1, 2, 5, 10, 20)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel("thousands of millions of multiply-adds (GMAC) for a step of HalfCheetah, logarithmic")
+    axes.set_xlabel("billions of multiply-adds (GMAC) per step of HalfCheetah (log scale)")
     axes.set_ylabel("mean return of five Gym tasks\n(0: random actions, 1: TD3 after a million steps)")
     axes.set_title(
-        "Return after 100,000 environment steps for the arithmetic of a step\n"
+        "Return after 100,000 environment steps over arithmetic per step\n"
         "any time: 80,000 steps, before the cooldown; bars: 95 % bootstrap; ours v5, others v4",
         fontsize=10,
     )
@@ -138,7 +138,7 @@ def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
 
 
 def _spread(heights: Mapping[str, float], least: float = 0.045) -> dict[str, float]:
-    """Return heights of labels that are at least ``least`` apart, from the lowest upwards."""
+    """Return heights of labels, moved upwards where they would be less than ``least`` apart."""
     found: dict[str, float] = {}
     for name, height in sorted(heights.items(), key=lambda item: item[1]):
         found[name] = max(height, max(found.values(), default=-1) + least)

@@ -1,8 +1,7 @@
-"""Compare returns in five Gym tasks with published values, by steps and by the arithmetic of a step.
+"""Compare returns in five Gym tasks with published values, by environment steps and by multiply-adds per step.
 
-Published values are for v4 environments, and most are read from the middle of runs of a million steps, long before
-learning rates fall. So our recipe has two rows: before its cooldown, where a longer run would have the same return, and
-after it.
+Published values are for v4 environments, and most come from the middle of runs of a million steps, long before learning
+rates fall. So our recipe has two rows: before its cooldown, where a longer run would have the same return, and after.
 """
 
 import csv
@@ -22,7 +21,7 @@ PUBLISHED = Path(__file__).parents[1] / "results" / "gym_published.csv"
 STEPS = (100_000, 300_000, 1_000_000)
 BEFORE_COOLDOWN = 0.8  # share of a run up to which the rates of `plus` are constant
 ANY_TIME, KNOWN = "any time", "budget known"
-# Our recipes: whether the rates fall to 0 at the end, and which recipe's operations were counted.
+# Our recipes: whether their learning rates fall to 0 at the end, and the recipe whose operations were counted.
 RECIPES = {"plus": (True, "plus"), "plus_averaged": (True, "plus"), "td3": (False, "td3"), "ddpg": (False, "ddpg")}
 
 
@@ -30,9 +29,9 @@ class Agent(NamedTuple):
     """The scores and the cost of one agent.
 
     Attributes:
-        scores: normalised returns, means over the five tasks, by environment steps.
-        hopper: the last evaluation on Hopper as a share of its run's largest, a mean over seeds.
-        gmac: billions of multiply-adds of a HalfCheetah step.
+        scores: normalised returns by number of environment steps, averaged over the five tasks.
+        hopper: the last evaluation on Hopper as a share of the run's largest, averaged over seeds.
+        gmac: billions of multiply-adds per step of HalfCheetah.
         seeds: the number of seeds per task.
         interval: the 95 % bootstrap interval of the score; published values have none.
     """
@@ -52,11 +51,11 @@ def published(path: Path = PUBLISHED) -> dict[str, Agent]:
 
 
 def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
-    """Return our recipes that have a finished seed in each of the five tasks, by recipe and by when they are read."""
+    """Return our recipes that have a finished seed in each of the five tasks, before and after the cooldown."""
     found = {}
     for recipe, (cools, counted) in RECIPES.items():
         runs = {
-            env_id: [cell for cell in cells if (cell.env_id, cell.recipe) == (env_id, recipe) and _counts(cell)]
+            env_id: [cell for cell in cells if (cell.env_id, cell.recipe) == (env_id, recipe) and _is_included(cell)]
             for env_id in REFERENCES
         }
         if not all(runs.values()):
@@ -75,14 +74,14 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
 
 
 def gmac(recipe: str) -> float:
-    """Return the multiply-adds of the matrix products in a HalfCheetah step's updates, in billions."""
+    """Return the multiply-adds of matrix products per step of HalfCheetah, in billions."""
     found = json.loads(OPERATIONS.read_text())[recipe]
     return found["product_flop"] * found["updates_per_step"] / 2e9
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Return a row for each agent: normalised mean by steps, multiply-adds of a step, and Hopper's last / largest."""
-    heads = ["agent", "seeds a task", *(f"{steps:,}" for steps in STEPS), "GMAC a step", "Hopper, last / largest"]
+    """Return a row for each agent: normalised mean by steps, multiply-adds per step, and Hopper's last / largest."""
+    heads = ["agent", "seeds per task", *(f"{steps:,}" for steps in STEPS), "GMAC per step", "Hopper, last / largest"]
     mine = ours(cells)
     lines = []
     for name, agent in {**mine, **published()}.items():
@@ -97,13 +96,13 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 def points(cells: Sequence[Cell]) -> dict[str, Agent]:
-    """Return the agents that have a score for 100,000 steps and a count of multiply-adds, by name."""
+    """Return the agents that have a score after at most 100,000 steps and a count of multiply-adds, by name."""
     agents = {**published(), **ours(cells)}
     return {name: agent for name, agent in agents.items() if agent.gmac and min(agent.scores, default=0) <= STEPS[0]}
 
 
 def front(agents: Mapping[str, Agent]) -> list[str]:
-    """Return the names of the agents that score more than all cheaper ones, cheapest first."""
+    """Return the names of the agents that score higher than all cheaper ones (the Pareto front), cheapest first."""
     best, found = -np.inf, []
     for name, agent in sorted(agents.items(), key=lambda item: (item[1].gmac, -first_score(item[1]))):
         if first_score(agent) > best:
@@ -113,11 +112,11 @@ def front(agents: Mapping[str, Agent]) -> list[str]:
 
 
 def first_score(agent: Agent) -> float:
-    """Return the score at the least number of steps."""
+    """Return the score at the smallest number of steps."""
     return agent.scores[min(agent.scores)]
 
 
-def _counts(cell: Cell) -> bool:
+def _is_included(cell: Cell) -> bool:
     return cell.study in ("table", "averaged") and cell.finished
 
 
@@ -145,8 +144,8 @@ def _agent(rows: Sequence[dict[str, str]]) -> Agent:
         returns = {f"{row['task']}-v5": [float(row["value"])] for row in here if row["measure"] == "return"}
         if returns.keys() == REFERENCES.keys():
             scores[steps] = _mean(returns)
-        elif told := [float(row["value"]) for row in here if row["measure"] == "normalised"]:
-            scores[steps] = told[0]
+        elif scored := [float(row["value"]) for row in here if row["measure"] == "normalised"]:
+            scores[steps] = scored[0]
 
     def one(measure: str, task: str) -> float | None:
         named = [float(row["value"]) for row in rows if (row["measure"], row["task"]) == (measure, task)]

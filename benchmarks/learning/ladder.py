@@ -1,4 +1,4 @@
-"""Define the ladder from DDPG to ``plus``, one option at a time: the cells of each rung, and the page about it."""
+"""Define the ladder, which adds options to DDPG one at a time up to ``plus``: each rung's runs, label and page."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,19 +29,19 @@ RUNGS = (
     Rung("ddpg", "DDPG", None, "table"),
     Rung("twin_critics", "+ two critics", "n_critics"),
     Rung("policy_delay", "+ policy delay 2", "policy_delay"),
-    Rung("target_smoothing", "+ target smoothing (TD3's three)", "target_policy_noise"),
+    Rung("target_smoothing", "+ target smoothing (now TD3)", "target_policy_noise"),
     Rung("joint_pass", "+ joint pass, batch renorm.", "target"),
     Rung("adam_beta1", "+ Adam's β₁ 0.5", "adam_beta1"),
-    Rung("every_update", "+ the actor in every update again", "policy_delay"),
-    Rung("cooldown", "+ cooldown of the rates", "schedules"),
+    Rung("every_update", "+ policy delay 1 again", "policy_delay"),
+    Rung("cooldown", "+ cooldown of learning rates", "schedules"),
     Rung("categorical", "+ categorical critics, scaled rewards", "critic"),
-    Rung("small_inputs", "+ small inputs stay small", "norms"),
-    Rung("plus", "+ three updates of 96 a step: plus", "updates_per_step", "table"),
+    Rung("small_inputs", "+ softer norm (renorm_soft)", "norms"),
+    Rung("plus", "+ three updates of 96 per step: plus", "updates_per_step", "table"),
 )
 
 
 def cells_of(rung: Rung, cells: Sequence[Cell], env_id: str) -> list[Cell]:
-    """Return the cells of a rung with the seeds that all rungs have; the table's rungs have more."""
+    """Return a rung's cells with the seeds that all rungs have; those of the study ``table`` have more seeds."""
     key = rung.study, env_id, rung.configuration
     return [cell for cell in cells if cell.key[:3] == key and cell.seed < SEEDS]
 

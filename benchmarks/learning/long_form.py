@@ -12,16 +12,16 @@ from ddpg.runs.curves import Run
 from ddpg.studies.study_report import write_table
 
 COLUMNS = ("study", "env", "recipe", "seed", "step", "measure", "value")
-# The kept measures of a study's results. Each cell also has its planned steps and a checksum of its options.
+# The measures of a study's results that are kept. Each cell also has its planned steps and a checksum of its options.
 RETURN, SECONDS, FINAL = "evaluation_mean_return", "training_seconds", "final_mean_return"
 KEPT = (RETURN, "evaluation_success_rate", SECONDS, FINAL, "last_steps_per_second", "last_compile_seconds")
 ASKED, OPTIONS = "asked_steps", "options_crc32"
-LATE = 5  # evaluations
+LATE = 5  # number of evaluations
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell(Run):
-    """One run in the table, from which all pages and pictures are made.
+    """One run; all pages and pictures are made from these.
 
     Attributes:
         study: the study's name.
@@ -68,8 +68,8 @@ class Cell(Run):
     @property
     def seconds(self) -> np.ndarray:
         """Seconds of training at every evaluation, without evaluations, ``[T]``."""
-        told = {step: float(value) for step, measure, value in self.values if measure == SECONDS}
-        return np.array([told.get(int(step), np.nan) for step in self.steps])
+        seconds = {step: float(value) for step, measure, value in self.values if measure == SECONDS}
+        return np.array([seconds.get(int(step), np.nan) for step in self.steps])
 
     def times(self, against: str) -> np.ndarray:
         """Return the time of every evaluation, in ``"steps"`` or in ``"seconds"`` of training, ``[T]``."""
@@ -91,7 +91,7 @@ def read(path: Path) -> list[Cell]:
     """Return the cells of a file in its order, or none if there is no file.
 
     Raises:
-        FileFault: the file has other columns, or a seed, step or value that is not a number.
+        FileFault: if the file has other columns, or a seed, step or value that is not a number.
     """
     if not path.exists():
         return []
@@ -107,14 +107,14 @@ def read(path: Path) -> list[Cell]:
                 cells.setdefault(key, []).append((int(row["step"]), row["measure"], row["value"]))
             except (TypeError, ValueError):
                 raise FileFault(
-                    f"{path}, line {reader.line_num}: seed, step and value must be numbers, got {row}; bring the line "
-                    "back, or collect again"
+                    f"{path}, line {reader.line_num}: seed, step and value must be numbers, got {row}; restore the "
+                    "line, or collect again"
                 ) from None
     return [make_cell(key, values) for key, values in cells.items()]
 
 
 def write(path: Path, cells: Iterable[Cell]) -> None:
-    """Write cells to a file atomically, with the studies in the order of their names."""
+    """Write cells to a file atomically, with studies in alphabetical order."""
     rows = [
         dict(zip(COLUMNS, (*cell.key, *value), strict=True))
         for cell in sorted(cells, key=lambda cell: cell.study)

@@ -1,9 +1,8 @@
-"""Read runs on the way, where their learning rates are still constant.
+"""Compare returns before and after the cooldown of `plus`: of long runs midway, and of short runs at their end.
 
-What the cooldown of `plus` adds: runs that end at a step are compared with longer runs at that step. `plus` lowers its
-learning rates to 0 within the last fifth of a run. The table's runs end at 100,000 steps, so rates have reached 0 at
-their last evaluation. At that step the runs of `long.toml`, planned for 300,000 steps, still learn at full rates, like
-the agents whose published values are read from the middle of a run. Those of `million.toml` are read like these.
+`plus` lowers its learning rates to 0 within the last fifth of a run. The table's runs end at 100,000 steps, so their
+rates are 0 at the last evaluation. At the same step, the runs of `long.toml` (300,000 steps) and `million.toml` still
+learn at full rates, like the agents whose published values come from the middle of a run.
 """
 
 from collections.abc import Sequence
@@ -15,12 +14,12 @@ from ddpg.progress import format_number
 from ddpg.runs.curves import holding
 
 RECIPE = "plus"
-MILLION = "million"  # the study of the presets' longest runs
-ON_THE_WAY = (100_000, 300_000)  # steps, of which others publish returns
+MILLION = "million"  # the study with the longest runs of the presets
+PUBLISHED_STEPS = (100_000, 300_000)  # steps after which others publish returns
 
 
 def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
-    """Return the short run, the long run, and the long one's return at the short one's end, by environment and seed.
+    """Return the short run, the long run and the long one's return where the short one ends, by environment and seed.
 
     That is the return of the first evaluation at or after the step at which the short run ends.
     """
@@ -34,7 +33,7 @@ def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Return a row for each run: its return after the cooldown, and without one."""
+    """Return a row for each pair of runs: the return after the cooldown, and without one."""
     rows = [
         f"| {early.env_id} | {early.seed} | {format_number(early.final)} | {format_number(there)} |"
         for early, _, there in pairs(cells)
@@ -47,7 +46,7 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
-    """Return the same numbers for one environment, in sentences."""
+    """Return the numbers of one environment as a paragraph."""
     found = [pair for pair in pairs(cells) if pair[0].env_id == env_id]
     if not found:
         return nothing("long")
@@ -64,22 +63,22 @@ def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
         f"**`{RECIPE}` and the published values are not read at the same point of a run.** `{RECIPE}`'s learning rates "
         f"fall to 0 within the last fifth of its {early.asked:,} steps, and its return is read after that. The "
         f"published values are from the middle of longer runs. Without the cooldown, {early.asked:,} steps into runs "
-        f"of {long.asked:,}, "
-        f"`{RECIPE}` has {theres} in {env_id} (seeds {seeds}), where the runs of the table have {ends}."
+        f"of {long.asked:,}, `{RECIPE}` returns {theres} in {env_id} (seeds {seeds}); the runs of the table return "
+        f"{ends}."
     )
 
 
 def return_at(cell: Cell, step: int) -> float:
-    """Return the mean return of the first evaluation at or after a step; within an episode, that at its end."""
+    """Return the mean return of the first evaluation at or after a step."""
     return float(cell.returns[int((cell.steps >= step).argmax())])
 
 
-def on_the_way(cells: Sequence[Cell]) -> str:
-    """Return a row for each finished run of a million steps: its return on the way and at the end, and how it held."""
+def million_table(cells: Sequence[Cell]) -> str:
+    """Return a row for each finished run of a million steps: returns midway and at the end, and how well they hold."""
     runs = [cell for cell in cells if cell.study == MILLION and cell.finished]
     if not runs:
         return nothing(MILLION)
-    steps = (*ON_THE_WAY, runs[0].asked)
+    steps = (*PUBLISHED_STEPS, runs[0].asked)
     heads = ["environment", "seed", *(f"after {step:,}" for step in steps), "largest", "last / largest", "dips"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for cell in runs:

@@ -3,11 +3,11 @@
     OMP_NUM_THREADS=1 python -m benchmarks.learning.offline Pendulum-v1    # into benchmarks/results/offline.csv
     python -m benchmarks.learning.offline --write                          # from there into docs/offline.md
 
-A return is the mean of 100 episodes that were not used for any choice, the same episodes for all policies of a seed.
+Returns are means over 100 episodes that no choice used, the same episodes for all policies of a seed.
 
-An environment has four data sets: uniformly random actions; a medium and an expert agent, which act with the noise they
-learned with; and a mixture, a third of each. An expert can be a policy of the zoo, with noise of 0.1. Everything is
-seeded; agents and data have seeds that no reported run has. Runs that the CSV has are not made again.
+An environment has four data sets: uniformly random actions; a medium and an expert agent, which act with the noise of
+their training; and a mixture, a third of each. An expert can be a policy of the zoo, with noise of 0.1. Everything is
+seeded; agents and data have seeds that no reported run has. Runs that the CSV has are not repeated.
 """
 
 import argparse
@@ -39,7 +39,7 @@ DATA = ("random", "medium", "expert", "mixture")
 CHANGES: dict[str, Any] = {"bc_alpha": 1.0, "critic_norm": "layer"}
 METHODS = {"behaviour cloning": {"bc_alpha": 0.0, "bc_only": True}, "TD3+BC": {}}
 FINE_TUNED, BETTER = "fine-tuned", "better"
-BC_FINAL = 0.3  # the weight of cloning at the end of the steps, chosen like CHANGES
+BC_FINAL = 0.3  # weight of cloning at the end of fine-tuning, chosen like CHANGES
 AGENT_SEEDS = {"medium": 9_001, "expert": 9_002}
 EPISODES = 100  # per mean return
 
@@ -49,11 +49,11 @@ class Setting:
     """The sizes of data sets and runs in one environment.
 
     Attributes:
-        medium, expert: environment steps for which these agents learn, with the environment's preset; an expert of 0
-            steps is the zoo's policy.
+        medium, expert: environment steps for which these agents train, with the environment's preset; 0 for the
+            expert means the zoo's policy.
         transitions: size of a data set.
-        updates: updates of a run from the data set.
-        steps: steps in the environment afterwards.
+        updates: number of updates from the data set.
+        steps: environment steps of fine-tuning after the updates.
         seeds: seeds of the runs.
         changes: options that differ from the recipe ``td3_bc`` and :data:`CHANGES`.
     """
@@ -68,7 +68,7 @@ class Setting:
 
     @property
     def fine_tuning(self) -> dict[str, Any]:
-        """Options that differ during the steps in the environment."""
+        """Options that change for fine-tuning in the environment."""
         return {"dataset_share": 0.5, "bc_final": BC_FINAL, "bc_steps": self.steps}
 
 
@@ -80,7 +80,7 @@ SETTINGS = {
 
 
 class Row(NamedTuple):
-    """One measured return of a method on a data set, with the return of the data."""
+    """The return of a method on a data set, with the mean return of the data."""
 
     env_id: str
     data: str
@@ -94,7 +94,7 @@ class Row(NamedTuple):
 def collect(
     env: gym.Env, act: Callable[[np.ndarray], np.ndarray], transitions: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a data set: episodes, truncated to ``transitions`` in total; the first reset is seeded."""
+    """Return the arrays of a data set: episodes, cut to ``transitions`` in total; only the first reset is seeded."""
     rows: list[tuple] = []
     while len(rows) < transitions:
         observation, _ = env.reset(seed=None if rows else seed)
@@ -110,13 +110,13 @@ def collect(
 
 
 def mean_return(arrays: dict[str, np.ndarray]) -> float:
-    """Return the mean return of the episodes of a data set, of which the last one may be cut short."""
+    """Return the mean return of a data set's episodes; the last one may be cut short."""
     ends = np.flatnonzero(arrays["terminations"] | arrays["truncations"])
     return float(np.mean([part.sum() for part in np.split(arrays["rewards"], ends + 1)[:-1]]))
 
 
 def make_data(
-    env_id: str, setting: Setting, folder: Path, wanted: Sequence[str] = DATA
+    env_id: str, setting: Setting, folder: Path, names: Sequence[str] = DATA
 ) -> dict[str, tuple[Path, float]]:
     """Write the requested data sets of an environment; return ``{name: (path, mean return)}``."""
     found: dict[str, dict[str, np.ndarray]] = {}
@@ -125,11 +125,11 @@ def make_data(
         rng = np.random.default_rng(9_100)
         found["random"] = collect(env, lambda _: rng.uniform(low, high).astype(low.dtype), setting.transitions, 9_100)
         for name, seed in AGENT_SEEDS.items():
-            if not {name, "mixture"} & {*wanted}:
+            if not {name, "mixture"} & {*names}:
                 continue
             steps = getattr(setting, name)
             if not steps:
-                found[name] = collect(env, _of_the_zoo(env_id, env.action_space, rng), setting.transitions, seed + 100)
+                found[name] = collect(env, _zoo_policy(env_id, env.action_space, rng), setting.transitions, seed + 100)
                 continue
             options: dict[str, Any] = {"seed": seed, "total_timesteps": steps, "root": folder / name}
             run = ddpg.train(env_id, evaluation_interval=steps, progress_bar=False, **options)
@@ -137,10 +137,10 @@ def make_data(
             act = lambda s, agent=agent: agent.predict(s, deterministic=False)[0]  # noqa: E731
             found[name] = collect(env, act, setting.transitions, seed + 100)
             agent.close()
-    if "mixture" in wanted:
+    if "mixture" in names:
         found["mixture"] = _mixed(found, setting.transitions // 3)
     paths = {}
-    for name in wanted:
+    for name in names:
         path = folder / f"{name}.npz"
         np.savez(path, **found[name])
         paths[name] = path, mean_return(found[name])
@@ -148,7 +148,7 @@ def make_data(
 
 
 def _mixed(found: dict[str, dict[str, np.ndarray]], rows: int) -> dict[str, np.ndarray]:
-    """Return the first rows of each data set, one after the other."""
+    """Return the first ``rows`` transitions of each data set, concatenated."""
     thirds = [{field: array[:rows] for field, array in found[name].items()} for name in found]
     for part in thirds:  # mark the end of each part as truncated
         part["truncations"] = part["truncations"].copy()
@@ -156,7 +156,7 @@ def _mixed(found: dict[str, dict[str, np.ndarray]], rows: int) -> dict[str, np.n
     return {field: np.concatenate([part[field] for part in thirds]) for field in thirds[0]}
 
 
-def _of_the_zoo(env_id: str, box: gym.spaces.Box, rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+def _zoo_policy(env_id: str, box: gym.spaces.Box, rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
     policy, half = ddpg.load_policy(f"zoo:{env_id}"), (box.high - box.low) / 2
 
     def act(observation: np.ndarray) -> np.ndarray:
@@ -167,13 +167,13 @@ def _of_the_zoo(env_id: str, box: gym.spaces.Box, rng: np.random.Generator) -> C
 
 
 def returns_of(run: Path, goal: int, env_id: str, seed: int, names: Iterable[str]) -> dict[str, float]:
-    """Return the mean return of a run's checkpoints, by name, in episodes that the run did not see.
+    """Return the mean return of a run's checkpoints, by name, in episodes that were not used in the run.
 
     Raises:
         SystemExit: if the run was stopped before its goal.
     """
     if ddpg.DDPG.load(run).num_timesteps != goal:
-        raise SystemExit(f"{run} was stopped before its {goal} timesteps; the next start trains it from scratch")
+        raise SystemExit(f"{run} stopped before its {goal} timesteps; start again to train it from scratch")
     found = {}
     with gym.make(env_id) as env:
         for which in names:
@@ -184,9 +184,9 @@ def returns_of(run: Path, goal: int, env_id: str, seed: int, names: Iterable[str
 
 
 def cell(
-    env_id: str, setting: Setting, data: str, path: Path, told: float, method: str, seed: int, root: Path
+    env_id: str, setting: Setting, data: str, path: Path, data_return: float, method: str, seed: int, root: Path
 ) -> list[Row]:
-    """Return the rows of one run: after its updates and, for TD3+BC, also after the steps in the environment."""
+    """Return the rows of one run: after its updates and, for TD3+BC, also after fine-tuning in the environment."""
     options = from_toml(ddpg.DDPGConfig, read_recipe("td3_bc"), "td3_bc") | CHANGES | setting.changes | METHODS[method]
     config, goal = ddpg.DDPGConfig(**options), setting.updates + setting.steps
     run = ddpg.train(
@@ -211,11 +211,11 @@ def cell(
         )
         which = {"offline": (method, setting.updates), "latest": (FINE_TUNED, goal), "better": (BETTER, goal)}
     found = returns_of(run, max(steps for _, steps in which.values()), env_id, seed, which)
-    return [Row(env_id, data, name, seed, steps, found[one], told) for one, (name, steps) in which.items()]
+    return [Row(env_id, data, name, seed, steps, found[one], data_return) for one, (name, steps) in which.items()]
 
 
 def read(path: Path | None = None) -> list[Row]:
-    """Return the rows of the CSV, or none if there is no such file."""
+    """Return the rows of the CSV, or none if the file does not exist."""
     path = path or RESULTS
     if not path.exists():
         return []
@@ -241,7 +241,14 @@ def write(rows: Iterable[Row], path: Path | None = None) -> None:
 
 def table(rows: Sequence[Row]) -> str:
     """Return the page's table: the mean return of each method on each data set, with its interval over seeds."""
-    heads = ("environment", "data", "its return", *METHODS, "then steps: the last policy", "the better policy")
+    heads = (
+        "environment",
+        "data",
+        "return of the data",
+        *METHODS,
+        "fine-tuned: last policy",
+        "fine-tuned: better policy",
+    )
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for env_id, data in itertools.product(SETTINGS, DATA):
         found = [row for row in rows if (row.env_id, row.data) == (env_id, data)]
@@ -262,9 +269,9 @@ def _with_interval(numbers: Sequence[float]) -> str:
 
 
 def seeds_table(rows: Sequence[Row]) -> str:
-    """Return the page's table of fine-tuning by seed: returns before and after the steps, and of the better policy."""
+    """Return the page's table of fine-tuning by seed: returns before and after it, and of the better policy."""
     lines = [
-        "| environment | data | seed | before | the last policy | the better policy |",
+        "| environment | data | seed | before fine-tuning | last policy | better policy |",
         "|---|---|---|---|---|---|",
     ]
     by_key = {(row.env_id, row.data, row.seed, row.method): format_number(row.mean_return) for row in rows}
@@ -277,9 +284,9 @@ def seeds_table(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make the missing runs, or write the page."""
+    """Make the missing runs of the given environments, and write the page if asked to."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.offline", description=__doc__.splitlines()[0])
-    parser.add_argument("environments", nargs="*", metavar="ENV", help=f"environments, of {', '.join(SETTINGS)}")
+    parser.add_argument("environments", nargs="*", metavar="ENV", help=f"environments: {', '.join(SETTINGS)}")
     parser.add_argument("--data", nargs="+", choices=DATA, default=DATA, help="only these data sets")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/offline.md")
     options = parser.parse_args(arguments)
@@ -291,8 +298,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 rows = read()
                 if any((row.env_id, row.data, row.method, row.seed) == (env_id, data, method, seed) for row in rows):
                     continue
-                path, told = sets[data]
-                new = cell(env_id, setting, data, path, told, method, seed, Path(folder) / "runs")
+                path, data_return = sets[data]
+                new = cell(env_id, setting, data, path, data_return, method, seed, Path(folder) / "runs")
                 print(*new, sep="\n", flush=True)
                 write([*rows, *new])
     if options.write:

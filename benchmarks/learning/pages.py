@@ -25,17 +25,19 @@ OURS = "learning "  # the prefix of our marks; other modules fill other marks
 
 
 def _pictured(name: str, title: str, folder: str, *studies: str) -> Text:
-    """Return the Markdown of a picture of studies, if there is one."""
+    """Return a function that returns the Markdown of a picture if its studies have runs."""
     return lambda cells: f"![{title}]({folder}{name})" if figures.shown(cells, *studies) else ""
 
 
-_RETURNS = "Evaluation return over environment steps, a panel an environment, a line a recipe with its band over seeds"
-_MINUTES = "The same over seconds of training, beside Stable-Baselines3"
+_RETURNS = (
+    "Evaluation return over environment steps: a panel per environment, a line per recipe, with a band over seeds"
+)
+_MINUTES = "Evaluation return over seconds of training, for our recipes and Stable-Baselines3's TD3"
 _BARS = "The final return of each rung of the ladder, with its interval and every seed"
 _ARITHMETIC = (
-    "Mean normalised return after 100,000 steps over multiply-adds of a step, ours beside six published agents"
+    "Mean normalised return after 100,000 steps over multiply-adds per step, for ours and six published agents"
 )
-_CORE_MINUTES = "Evaluation return over core-minutes of training, ours beside algorithms of SBX and Stable-Baselines3"
+_CORE_MINUTES = "Evaluation return over core-minutes of training, for ours and algorithms of SBX and Stable-Baselines3"
 
 BLOCKS: dict[str, Text] = {
     "table": lambda cells: tables.table(cells, "table", tables.PEER_STUDY),
@@ -51,7 +53,7 @@ BLOCKS: dict[str, Text] = {
     ),
     "long": lambda cells: tables.table(cells, *tables.LONG),
     "long picture": _pictured(figures.LONG, _RETURNS, "", *tables.LONG),
-    "ladder": tables.climbed,
+    "ladder": tables.ladder_table,
     "ladder picture": lambda cells: f"![{_BARS}]({figures.LADDER})" if ladder.environments(cells) else "",
     "holding": lambda cells: tables.holding(cells, "table", *tables.LONG),
     "averaged": paired.averaged,
@@ -60,7 +62,7 @@ BLOCKS: dict[str, Text] = {
     "held holding": lambda cells: tables.holding(cells, "held", "landing"),
     "swimmer": lambda cells: tables.table(cells, "swimmer"),
     "swimmer holding": lambda cells: tables.holding(cells, "swimmer"),
-    "million": midway.on_the_way,
+    "million": midway.million_table,
     "others": lambda cells: tables.table(cells, "others", "box2d"),
     "first": lambda cells: tables.by_seed(cells, "first"),
     "others picture": _pictured(figures.OTHERS, _RETURNS, "", "others", "box2d"),
@@ -88,11 +90,11 @@ def filled(page: str, cells: Sequence[Cell], where: str) -> str:
         where: the page's name, for error messages.
 
     Raises:
-        UsageError: a mark has an unknown name, occurs twice or has no end.
+        UsageError: if a mark has an unknown name, occurs twice or has no end.
     """
     for name in marked(page):
         try:
-            page = marks.filled(page, OURS + name, _told(name, cells))
+            page = marks.filled(page, OURS + name, _text_of(name, cells))
         except (KeyError, ValueError) as error:
             raise UsageError(f"{where}: {error.args[0]}") from error
     return page
@@ -103,18 +105,18 @@ def marked(page: str) -> list[str]:
     return [name.removeprefix(OURS) for name in marks.names(page) if name.startswith(OURS)]
 
 
-def _told(name: str, cells: Sequence[Cell]) -> str:
+def _text_of(name: str, cells: Sequence[Cell]) -> str:
     if name in BLOCKS:
         return BLOCKS[name](cells)
     kind, _, which = name.partition(" ")
     if kind in FAMILIES and which:
         return FAMILIES[kind](cells, which)
     known = [*BLOCKS, *(f"{kind} NAME" for kind in FAMILIES)]
-    raise KeyError(f"{name!r} is marked, which is not one of {', '.join(known)}")
+    raise KeyError(f"the mark {name!r} is not one of {', '.join(known)}")
 
 
 def pages_of(root: Path) -> list[Path]:
-    """Return the pages that can have marks: README and everything under docs."""
+    """Return the pages that may have marks: README and all pages under docs."""
     return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 

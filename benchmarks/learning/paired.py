@@ -9,23 +9,26 @@ from benchmarks.learning.tables import nothing
 from ddpg.progress import format_number
 from ddpg.runs.curves import holding
 
-FIRST, LAST = 0.4, 0.8  # shares of a run: after the steep part of learning, before `plus` lowers its rates
+FIRST, LAST = 0.4, 0.8  # shares of a run: after the steep part of learning, before `plus` lowers its learning rates
 # Study and recipe of each variant, with its label; the first variant is the baseline.
-AVERAGED = {("table", "plus"): "the actor itself", ("averaged", "plus_averaged"): "its average"}
+AVERAGED = {("table", "plus"): "actor", ("averaged", "plus_averaged"): "averaged actor"}
 PREACTIVATION = {
     ("averaged", "plus_averaged"): "after the activation",
-    ("preactivation", "plus_preactivation"): "before it",
+    ("preactivation", "plus_preactivation"): "before the activation",
 }
+
+
+_PART = f"{100 * FIRST:.0f} to {100 * LAST:.0f} % of the run"
 
 
 def averaged(cells: Sequence[Cell]) -> str:
     """Compare the averaged actor with the actor itself."""
-    return table(cells, "what acts", AVERAGED)
+    return table(cells, "acting network", AVERAGED)
 
 
 def preactivation(cells: Sequence[Cell]) -> str:
     """Compare batch renormalisation before each activation with batch renormalisation after it."""
-    return table(cells, "norm", PREACTIVATION)
+    return table(cells, "place of the norm", PREACTIVATION)
 
 
 def table(cells: Sequence[Cell], heading: str, pair: Mapping[tuple[str, str], str]) -> str:
@@ -50,8 +53,8 @@ def table(cells: Sequence[Cell], heading: str, pair: Mapping[tuple[str, str], st
     if not shared:
         return nothing(second[0])
     measures: dict[str, Callable[[Cell], float]] = {
-        "mean return on the way": on_the_way,
-        "lowest on the way": lambda cell: float(_way(cell).min()),
+        f"mean return, {_PART}": mean_before_cooldown,
+        f"lowest return, {_PART}": lambda cell: float(_before_cooldown(cell).min()),
         "dips": lambda cell: holding(cell.returns).dips,
         "final return": lambda cell: cell.final,
     }
@@ -59,17 +62,17 @@ def table(cells: Sequence[Cell], heading: str, pair: Mapping[tuple[str, str], st
     for env_id, seeds in shared.items():
         for key, label in pair.items():
             runs = [own[key, env_id, seed] for seed in seeds]
-            told = [_mean_and_range([measure(run) for run in runs]) for measure in measures.values()]
-            lines.append(f"| {env_id} | {label} | {len(seeds)} | {' | '.join(told)} |")
+            texts = [_mean_and_range([measure(run) for run in runs]) for measure in measures.values()]
+            lines.append(f"| {env_id} | {label} | {len(seeds)} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
-def on_the_way(cell: Cell) -> float:
+def mean_before_cooldown(cell: Cell) -> float:
     """Return the mean of a run's evaluations between the shares :data:`FIRST` and :data:`LAST` of its steps."""
-    return float(_way(cell).mean())
+    return float(_before_cooldown(cell).mean())
 
 
-def _way(cell: Cell) -> np.ndarray:
+def _before_cooldown(cell: Cell) -> np.ndarray:
     late = np.asarray(cell.steps) >= round(FIRST * cell.asked)
     return np.asarray(cell.returns)[late & (np.asarray(cell.steps) <= 1.01 * LAST * cell.asked)]
 

@@ -1,4 +1,4 @@
-"""Define the algorithms of other packages with which ours are compared: their options and their runs."""
+"""Define the algorithms of other packages that are compared with ours: their options and runs."""
 
 import dataclasses
 
@@ -57,8 +57,8 @@ def _stronger(label: str, package: str, name: str, runs: tuple[tuple[str, int], 
 _TWO_SEEDS = tuple((env_id, seed) for seed in range(2) for env_id in (CHEETAH, HOPPER))
 TQC, SAC, CROSSQ = "SBX TQC", "Stable-Baselines3 SAC", "SBX CrossQ"
 ALGORITHMS = {
-    # Hopper has four more seeds, because single runs end most differently there; they are compared with our td3
-    # (beside.toml). Random steps and noise are rl-baselines3-zoo's for MuJoCo, layers are the package's defaults.
+    # Hopper has four more seeds, because its runs differ most; they are compared with our td3 (beside.toml). Random
+    # steps and noise are those of rl-baselines3-zoo for MuJoCo; layers are the package's defaults.
     PEER: Algorithm(
         PEER_STUDY,
         PEERS["Stable-Baselines3"],

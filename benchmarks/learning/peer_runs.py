@@ -1,11 +1,11 @@
-"""Train algorithms of Stable-Baselines3 and SBX, one run per core, into ``benchmarks/results/learning_peers.csv``.
+"""Train algorithms of Stable-Baselines3 and SBX for comparison, into ``benchmarks/results/learning_peers.csv``.
 
     python -m benchmarks.learning.peer_runs [--environments FOLDER] [--jobs N]
     python -m benchmarks.learning.peer_runs --peer "SBX TQC" --env HalfCheetah-v5 --seed 0
 
-``peer_algorithms.py`` lists the runs. The packages are in separate virtual environments under ``FOLDER``, those of
-``benchmarks.speed``. Runs that the file has are not made again, so after an interruption the same command continues
-with the missing ones. A run's rows are added all at once when it has ended; several commands can add to one file.
+``peer_algorithms.py`` lists the runs. The packages are installed in the virtual environments of ``benchmarks.speed``
+under ``FOLDER``. Finished runs in the file are not repeated, so after an interruption the same command continues with
+the missing ones. A run's rows are added together when it has ended; several commands can add to one file.
 """
 
 import argparse
@@ -51,14 +51,14 @@ def chosen(peers: Sequence[str], envs: Sequence[str], seeds: Sequence[int]) -> l
     ]
 
 
-def left(path: Path, runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that the file does not have complete."""
+def missing(path: Path, runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that are missing or unfinished in the file."""
     there = {(cell.recipe, cell.env_id, cell.seed) for cell in long_form.read(path) if cell.finished}
     return [run for run in runs if run not in there]
 
 
 def add(path: Path, cell: long_form.Cell, runs: Sequence[Run], steps: int) -> None:
-    """Add a run to the file; runs that are still to be made are listed with their planned steps only."""
+    """Add a run to the file; missing runs are listed with only their planned steps."""
     with locked(path.parent):
         kept = {one.key: one for one in long_form.read(path)} | {cell.key: cell}
         asked = [cell_of(run, steps, ()) for run in runs]
@@ -82,13 +82,13 @@ def train(python: str, task: dict, under_way: set[subprocess.Popen], note: Calla
     """Train once in one thread; return its evaluations.
 
     Args:
-        python: the interpreter that has the package.
+        python: the interpreter of an environment where the package is installed.
         task: the task for the script.
         under_way: the set that holds the process while it runs.
         note: called with every evaluation, ``(step, mean return, seconds of training)``.
 
     Raises:
-        RuntimeError: the script failed, with the last line of its output, or ended before its last step.
+        RuntimeError: if the script failed (with the last line of its output) or ended before its last step.
     """
     evaluations: list = []
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
@@ -107,9 +107,9 @@ def train(python: str, task: dict, under_way: set[subprocess.Popen], note: Calla
                     note(evaluations[-1])
         under_way.discard(process)
         errors.seek(0)
-        said = errors.read().strip().splitlines()
+        output = errors.read().strip().splitlines()
     if process.returncode:
-        raise RuntimeError((said or [f"it ended with status {process.returncode}"])[-1])
+        raise RuntimeError((output or [f"it ended with status {process.returncode}"])[-1])
     reached = evaluations[-1][0] if evaluations else 0
     if reached < task["steps"]:
         raise RuntimeError(f"its last evaluation is at step {reached:,} of {task['steps']:,}")
@@ -117,7 +117,7 @@ def train(python: str, task: dict, under_way: set[subprocess.Popen], note: Calla
 
 
 def end(under_way: set[subprocess.Popen], number: int) -> None:
-    """Handle a signal: end the running processes and this command."""
+    """Handle a signal: kill the running processes and exit."""
     for process in [*under_way]:
         process.kill()
     os._exit(128 + number)
@@ -125,10 +125,10 @@ def end(under_way: set[subprocess.Popen], number: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the missing runs; return 1 if a run failed."""
-    options = parsed(arguments)
-    runs = left(options.out, chosen(options.peer, options.env, options.seed))
+    options = parse_arguments(arguments)
+    runs = missing(options.out, chosen(options.peer, options.env, options.seed))
     if not runs:
-        say(f"{options.out} has all of these runs")
+        print_now(f"{options.out} has all of these runs")
     pythons = {label: interpreter(ALGORITHMS[label].peer, options.environments) for label, *_ in runs}
 
     under_way: set[subprocess.Popen] = set()
@@ -138,7 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def one(run: Run) -> list:
         label, env_id, seed = run
         task = ALGORITHMS[label].task(env_id, seed, options.steps)
-        return train(pythons[label], task, under_way, lambda evaluation: say(progress(run, options.steps, evaluation)))
+        return train(
+            pythons[label], task, under_way, lambda evaluation: print_now(progress(run, options.steps, evaluation))
+        )
 
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -149,14 +151,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 cell = cell_of(run, options.steps, ended.result())
             except RuntimeError as error:
                 failed += 1
-                say(f"{named(run)} failed: {error}")
+                print_now(f"{name_of(run)} failed: {error}")
             else:
                 add(options.out, cell, RUNS, options.steps)
-                say(f"{named(run)}: final return {format_number(cell.final)}, added to {options.out}")
+                print_now(f"{name_of(run)}: final return {format_number(cell.final)}, added to {options.out}")
     return 1 if failed else 0
 
 
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the command line's options; invalid ones end the process with a message."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.peer_runs", description=__doc__)
     parser.add_argument("--peer", nargs="+", default=[], choices=[*ALGORITHMS], help="only these algorithms")
@@ -164,28 +166,30 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--env", nargs="+", default=[], choices=envs, help="only in these environments")
     parser.add_argument("--seed", nargs="+", default=[], type=int, choices=seeds, help="only these seeds")
     parser.add_argument("--environments", type=Path, default=Path("build/peers"), metavar="FOLDER")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at once, a thread each")
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="simultaneous runs, one thread each"
+    )
     parser.add_argument("--steps", type=int, default=STEPS, help="fewer steps, for a trial; needs another --out")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args(arguments)
     if options.steps != STEPS and options.out == RESULTS:
-        parser.error(f"--steps {options.steps} is not what {RESULTS.name} has, {STEPS}; give another --out")
+        parser.error(f"--steps {options.steps} differs from the {STEPS} steps in {RESULTS.name}; give another --out")
     if options.steps > INTERVAL and options.steps % INTERVAL:
         parser.error(f"--steps {options.steps} ends between two evaluations; give a multiple of {INTERVAL}, or fewer")
     if not options.out.absolute().parent.is_dir():
-        parser.error(f"--out {options.out} is in a folder that does not exist; make it first")
+        parser.error(f"--out {options.out} is in a folder that does not exist; create it first")
     if not chosen(options.peer, options.env, options.seed):
-        parser.error(f"there is no such run; those of these algorithms are {listed(options.peer)}")
+        parser.error(f"no such run; the runs of these algorithms are {listed(options.peer)}")
     return options
 
 
 def listed(peers: Sequence[str]) -> str:
     """Return a list of the algorithms' runs, as text."""
-    return ", ".join(map(named, chosen(peers, (), ())))
+    return ", ".join(map(name_of, chosen(peers, (), ())))
 
 
-def named(run: Run) -> str:
-    """Return a run as text."""
+def name_of(run: Run) -> str:
+    """Return a run's name for messages."""
     label, env_id, seed = run
     return f"{label} {env_id} seed {seed}"
 
@@ -193,11 +197,11 @@ def named(run: Run) -> str:
 def progress(run: Run, steps: int, evaluation: Sequence[float]) -> str:
     """Return a progress line about an evaluation."""
     step, mean_return, seconds = evaluation
-    told = f"step {int(step):,} of {steps:,}, return {format_number(mean_return)}, {seconds:,.0f} s of training"
-    return f"{named(run)}: {told}"
+    text = f"step {int(step):,} of {steps:,}, return {format_number(mean_return)}, {seconds:,.0f} s of training"
+    return f"{name_of(run)}: {text}"
 
 
-def say(line: str) -> None:
+def print_now(line: str) -> None:
     """Print a line to stderr without buffering."""
     print(line, file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""Make the Markdown tables of docs/learning.md from the cells of the long form."""
+"""Make the Markdown tables of docs/learning.md from the committed runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from ddpg.studies import study_report
 PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
 STRONGER_STUDY = "stronger"  # the kind of benchmarks.speed that measures the same algorithms
 LONG = "long", "long_averaged", "long_preactivation"
-LAST_SHARE = 0.2  # the last part of a run, whose evaluations show the return at any time, not only at the end
+LAST_SHARE = 0.2  # share of a run at its end, whose evaluations show how stable the return is
 
 
 def row_of(cells: Sequence[Cell], label: str | None = None) -> dict[str, Any]:
@@ -40,13 +40,13 @@ def table(cells: Sequence[Cell], *studies: str) -> str:
 
 
 def holding(cells: Sequence[Cell], *studies: str) -> str:
-    """Return how well runs retain what they learned, for each environment and recipe with a finished seed."""
+    """Return a table of how well runs hold their return, for each environment and recipe with a finished seed."""
     rows = [row for row in (row_of(group) for group in groups(cells, *studies)) if row["seeds"]]
     return f"{study_report.holding_markdown(rows)}\n\n{study_report.HOLDING_NOTE}" if rows else nothing(studies[0])
 
 
 def beside(cells: Sequence[Cell]) -> str:
-    """Return our TD3 and the peer's, in each environment where the peer was measured, with all seeds of ours."""
+    """Return a table of our TD3 and the peer's, in each environment where the peer was measured, with all our seeds."""
     rows = []
     for peer in groups(cells, PEER_STUDY):
         env_id = peer[0].env_id
@@ -56,7 +56,7 @@ def beside(cells: Sequence[Cell]) -> str:
 
 
 def across(cells: Sequence[Cell]) -> str:
-    """Return the table over tasks: normalised final and largest return of each recipe, in the tasks it finished in."""
+    """Return a table over tasks: each recipe's normalised final and largest return in the tasks that it finished."""
     found: dict[str, dict[str, list[Cell]]] = {}
     for cell in cells:
         if cell.study == "table" and cell.finished and cell.env_id in normalised.REFERENCES:
@@ -66,13 +66,13 @@ def across(cells: Sequence[Cell]) -> str:
     count = len(normalised.REFERENCES)
     lines = ["| recipe | tasks | runs | final, normalised | largest, normalised |", "|---" * 5 + "|"]
     for recipe, tasks in found.items():
-        told = []
+        texts = []
         for value in (lambda cell: cell.final, _largest):
             scores = {env_id: normalised.normalised(env_id, [*map(value, own)]) for env_id, own in tasks.items()}
-            told.append(study_report.interval(*normalised.across_tasks(scores)))
+            texts.append(study_report.interval(*normalised.across_tasks(scores)))
         runs = sum(map(len, tasks.values()))
         number = str(count) if len(tasks) == count else f"{len(tasks)} of {count}"
-        lines.append(f"| {recipe} | {number} | {runs} | {' | '.join(told)} |")
+        lines.append(f"| {recipe} | {number} | {runs} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
@@ -83,15 +83,15 @@ def seconds(cells: Sequence[Cell]) -> str:
     for group in groups(cells, "table", PEER_STUDY):
         took = [float(cell.seconds[-1]) / 60 for cell in group if cell.finished]
         if group[0].env_id in where and took:
-            told = " to ".join(dict.fromkeys((format_number(round(min(took), 1)), format_number(round(max(took), 1)))))
-            rows.append(f"| {group[0].env_id} | {group[0].recipe} | {group[0].asked:,} | {told} |")
+            texts = " to ".join(dict.fromkeys((format_number(round(min(took), 1)), format_number(round(max(took), 1)))))
+            rows.append(f"| {group[0].env_id} | {group[0].recipe} | {group[0].asked:,} | {texts} |")
     if not rows:
         return nothing(PEER_STUDY)
     return "\n".join(["| environment | configuration | steps | minutes of training |", "|---" * 4 + "|", *rows])
 
 
-def climbed(cells: Sequence[Cell]) -> str:
-    """Return the ladder: a row for each rung, columns for each environment."""
+def ladder_table(cells: Sequence[Cell]) -> str:
+    """Return the ladder as a table: a row for each rung, columns for each environment."""
     places = ladder.environments(cells)
     if not places:
         return nothing(ladder.STUDY)
@@ -99,13 +99,13 @@ def climbed(cells: Sequence[Cell]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for rung in ladder.RUNGS:
         page = f"[{rung.page}](options/{rung.page}.md)" if rung.page else ""
-        told = [text for env_id in places for text in _ends(ladder.cells_of(rung, cells, env_id))]
-        lines.append(f"| {' | '.join([rung.label, page, *told])} |")
+        texts = [text for env_id in places for text in _ends(ladder.cells_of(rung, cells, env_id))]
+        lines.append(f"| {' | '.join([rung.label, page, *texts])} |")
     return "\n".join([*lines, "", f"Seeds below {ladder.SEEDS}. {study_report.NOTE}"])
 
 
 def rung_of(cells: Sequence[Cell], page: str) -> str:
-    """Return a line for each rung that adds an option, with what it changed; empty if there is no such rung or run."""
+    """Return a line for each rung that adds a page's option, with returns before and after; empty without such runs."""
     lines = []
     for before, rung in zip(ladder.RUNGS, ladder.RUNGS[1:], strict=False):
         if rung.page != page:
@@ -117,7 +117,7 @@ def rung_of(cells: Sequence[Cell], page: str) -> str:
                 seeds = " and ".join(study_report.seeds_of(row) for row in rows if row)
                 lines.append(
                     f"- *{rung.label}*, {env_id}: final return {old} before, {new} with it "
-                    f"({seeds} seeds, {rows[1]['steps']:,} steps)."  # type: ignore[index]  # both are there
+                    f"({seeds} seeds, {rows[1]['steps']:,} steps)."  # type: ignore[index]  # no row is None here
                 )
     return "\n".join(["In our [ladder](../learning.md#ladder):", "", *lines]) if lines else ""
 
@@ -129,7 +129,7 @@ def recipe_of(cells: Sequence[Cell], recipe: str) -> str:
 
 
 def by_seed(cells: Sequence[Cell], study: str) -> str:
-    """Return a row for each finished run of a study: its final return, and the evaluations in its last fifth."""
+    """Return a row for each finished run of a study: its final return, and the mean and minimum in its last fifth."""
     lines = []
     for group in groups(cells, study):
         lines += [_seed_row(cell) for cell in group if cell.finished]
@@ -143,8 +143,8 @@ def by_seed(cells: Sequence[Cell], study: str) -> str:
 
 def _seed_row(cell: Cell) -> str:
     late = cell.returns[cell.steps >= (1 - LAST_SHARE) * cell.asked]
-    told = (format_number(round(float(value), 1)) for value in (cell.final, late.mean(), late.min()))
-    return f"| {' | '.join([cell.env_id, str(cell.seed), f'{cell.asked:,}', *told])} |"
+    texts = (format_number(round(float(value), 1)) for value in (cell.final, late.mean(), late.min()))
+    return f"| {' | '.join([cell.env_id, str(cell.seed), f'{cell.asked:,}', *texts])} |"
 
 
 def front(cells: Sequence[Cell]) -> str:
@@ -157,18 +157,18 @@ def front(cells: Sequence[Cell]) -> str:
     rows = {(group[0].env_id, group[0].recipe): row_of(group) for group in chosen}
     lines = [f"| {steps:,} steps | {' | '.join(recipes)} |", "|---" * (len(recipes) + 1) + "|"]
     for env_id in dict.fromkeys(env_id for env_id, _ in rows):
-        told = [_brief(rows.get((env_id, recipe))) for recipe in recipes]
-        lines.append(f"| {env_id} | {' | '.join(told)} |")
+        texts = [_brief(rows.get((env_id, recipe))) for recipe in recipes]
+        lines.append(f"| {env_id} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
 def nothing(study: str) -> str:
-    """Return the text that replaces a table of a study without runs."""
+    """Return the text that stands in for the table of a study without runs."""
     return f"No runs of the study `{study}` yet."
 
 
 def _ends(cells: Sequence[Cell]) -> list[str]:
-    """Return the last return, the mean of the last five and the largest, for the finished seeds of a rung."""
+    """Return a rung's final return, mean of the last five evaluations and largest return, over its finished seeds."""
     finished = [cell for cell in cells if cell.finished]
     ends = ([value(cell) for cell in finished] for value in (lambda cell: cell.final, lambda cell: cell.late, _largest))
     return [study_report.interval(*study_report.iqm_over_seeds(values)) for values in ends]
@@ -184,7 +184,7 @@ def _rung(rung: ladder.Rung, cells: Sequence[Cell], env_id: str) -> dict[str, An
 
 
 def _brief(row: dict[str, Any] | None) -> str:
-    """Return the last return over seeds, with its interval and the number of seeds in brackets."""
+    """Return the final return over seeds, with its interval and the number of seeds in brackets."""
     if row is None or not row["seeds"]:
         return ""
     final, low, high = (format_number(round(row[key])) for key in ("final", "final_low", "final_high"))

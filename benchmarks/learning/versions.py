@@ -12,10 +12,10 @@ from ddpg.studies import study_report
 
 RESULTS = Path(__file__).parents[1] / "results"
 FORMER = {
-    "one update a step, on 256 (r ≥ 1/3)": "plus_single.csv",
-    "three updates a step, on 96; r ≥ 1/3": "plus_limited.csv",
+    "one update per step, minibatch 256, r ≥ 1/3": "plus_single.csv",
+    "three updates per step, minibatch 96, r ≥ 1/3": "plus_limited.csv",
 }
-TODAY = "three updates a step, on 96; r without a lower limit: today's"
+TODAY = "current: three updates per step, minibatch 96, no lower limit of r"
 
 
 def scores(cells: Sequence[Cell]) -> dict[str, np.ndarray]:

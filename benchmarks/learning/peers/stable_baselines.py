@@ -1,8 +1,7 @@
-"""Train an algorithm of Stable-Baselines3 or SBX once, evaluated as a study evaluates.
+"""Train an algorithm of Stable-Baselines3 or SBX once, and evaluate it as our studies evaluate.
 
-The JSON in its argument has the algorithm and its options (``benchmarks/learning/peer_algorithms.py``). Each evaluation
-is printed when it has been made, as a line of JSON. Only the package, NumPy and gymnasium are needed: it runs in a
-virtual environment of its own.
+The argument is JSON with the algorithm and its options (``benchmarks/learning/peer_algorithms.py``). Each evaluation is
+printed at once as a line of JSON. The script runs in the package's virtual environment, so it imports nothing of ours.
 """
 
 import importlib
@@ -19,7 +18,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 
 
 class Evaluations(BaseCallback):
-    """Evaluates every ``interval`` steps without noise; the clock stands still meanwhile."""
+    """Evaluates every ``interval`` steps without noise; the time of evaluations is not counted."""
 
     def __init__(self, env: gym.Env, interval: int, episodes: int, seed: int):
         super().__init__()
@@ -35,7 +34,7 @@ class Evaluations(BaseCallback):
         return True
 
     def _mean_return(self) -> float:
-        """Return the mean of the same episodes every time: the first reset is seeded, the others go on from it."""
+        """Return the mean return of the same episodes every time: only the first reset is seeded."""
         observation, _ = self._env.reset(seed=self._seed)
         returns = np.zeros(self._episodes)
         for episode in range(self._episodes):
@@ -50,7 +49,7 @@ class Evaluations(BaseCallback):
 
 
 def make_agent(task: dict, env: gym.Env) -> Any:
-    """Return the agent that the task asks for."""
+    """Return the agent that the task describes."""
     options = dict(task["options"])
     if task["exploration_noise"] is not None:
         size = env.action_space.shape
@@ -60,7 +59,7 @@ def make_agent(task: dict, env: gym.Env) -> Any:
 
 
 def main() -> None:
-    """Train what the argument asks for."""
+    """Train and evaluate the agent that the argument describes."""
     task = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     agent = make_agent(task, gym.make(task["env"]))

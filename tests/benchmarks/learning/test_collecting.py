@@ -1,4 +1,4 @@
-"""From study folders to the table in long form, and what of two versions of a run is kept."""
+"""Collecting runs from study folders into the CSV, and merging different versions of a run."""
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from ddpg.studies.study_folder import write_study
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    """Three seeds: one finished, one half way, one not begun."""
+    """A study of three seeds: one finished, one half way, one not begun."""
     made = Stubbed(tmp_path, monkeypatch, 3)
     for place, returns in zip(made.places, ([5.0, 7.0], [4.0]), strict=False):
         train_by_hand(place, returns, steps=50 * len(returns))
@@ -24,7 +24,7 @@ def study(tmp_path, monkeypatch):
     return made
 
 
-def test_every_cell_of_a_study_is_collected_with_what_it_was_asked_for(study):
+def test_every_cell_of_a_study_is_collected_with_its_planned_steps(study):
     finished, under_way, waiting = collecting.collect(study.root)
     assert [one.key for one in (finished, under_way, waiting)] == [("out", "Pendulum-v1", "plain", n) for n in range(3)]
     assert [one.asked for one in (finished, under_way, waiting)] == [100, 100, 100]
@@ -37,9 +37,9 @@ def test_every_cell_of_a_study_is_collected_with_what_it_was_asked_for(study):
     }
 
 
-def test_the_command_writes_what_it_collected_and_reads_it_again(study, tmp_path, capsys):
+def test_the_command_writes_the_collected_runs_and_can_repeat_it(study, tmp_path, capsys):
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
-    for _ in range(2):  # again changes nothing
+    for _ in range(2):  # the second time changes nothing
         assert main(["--collect", str(study.root)], root=tmp_path) == 0
         assert "1 of 3 runs are finished" in capsys.readouterr().out
         cells = long_form.read(tmp_path / "benchmarks" / "results" / "learning.csv")
@@ -55,16 +55,16 @@ def test_a_study_with_a_damaged_cell_is_not_collected(study):
         collecting.collect(study.root)
 
 
-def test_of_a_run_that_is_there_twice_the_one_that_got_further_stays():
+def test_the_longer_of_two_versions_of_a_run_is_kept():
     short, long = cell("s", "E", "r", 0, [1, 2], asked=400), cell("s", "E", "r", 0, [1, 2, 3], asked=400)
     other = cell("s", "E", "r", 0, [9, 9], asked=400)
     assert collecting.merged([long], [short]) == [long]
     assert collecting.merged([short], [long]) == [long]
-    assert collecting.merged([short], [other]) == [other]  # as far: the newer
+    assert collecting.merged([short], [other]) == [other]  # equally long: the newer one
     assert collecting.merged([], [long], [short]) == [long]
 
 
-def test_runs_of_other_options_are_not_mixed_and_other_studies_stay():
+def test_runs_with_former_options_are_dropped_and_other_studies_kept():
     elsewhere = cell("t", "E", "r", 0, [1])
     before = [cell("s", "E", "r", seed, [1, 2], options="1") for seed in (0, 1)]
     now = cell("s", "E", "r", 0, [8], asked=200, options="2")
@@ -80,25 +80,25 @@ def test_cells_are_in_the_order_of_their_study_file(tmp_path):
     assert collecting.in_order(elsewhere, tmp_path) == elsewhere
 
 
-def test_options_and_evaluations_make_the_number(study):
+def test_the_checksum_depends_on_options_and_evaluations_but_not_on_seeds(study):
     (group,) = study.groups
-    made = collecting.made_of(group)
-    assert made == collecting.made_of(group)
-    assert made != collecting.made_of(msgspec.structs.replace(group, evaluation_episodes=11))
-    assert made != collecting.made_of(msgspec.structs.replace(group, options=group.options | {"tau": 0.5}))
-    assert made == collecting.made_of(msgspec.structs.replace(group, seeds=[7]))
-    assert made != collecting.made_of(msgspec.structs.replace(group, options=group.options | {"gone": 1}))
+    made = collecting.checksum(group)
+    assert made == collecting.checksum(group)
+    assert made != collecting.checksum(msgspec.structs.replace(group, evaluation_episodes=11))
+    assert made != collecting.checksum(msgspec.structs.replace(group, options=group.options | {"tau": 0.5}))
+    assert made == collecting.checksum(msgspec.structs.replace(group, seeds=[7]))
+    assert made != collecting.checksum(msgspec.structs.replace(group, options=group.options | {"gone": 1}))
 
 
-def test_an_option_that_was_added_later_leaves_the_number_as_it_was(study):
-    """A study's file of before does not name it; the runs of both are of the same options."""
+def test_an_option_that_is_added_later_does_not_change_the_checksum(study):
+    """An earlier study's file does not have the option, but its runs had the same default."""
     (group,) = study.groups
     before = {name: value for name, value in group.options.items() if name != "bc_final"}
     assert len(before) == len(group.options) - 1
-    assert collecting.made_of(group) == collecting.made_of(msgspec.structs.replace(group, options=before))
+    assert collecting.checksum(group) == collecting.checksum(msgspec.structs.replace(group, options=before))
 
 
-def test_a_file_comes_back_as_it_was_and_studies_are_in_order(tmp_path):
+def test_a_file_is_read_as_it_was_written_with_studies_in_order(tmp_path):
     cells = [cell("b", "E", "r", 3, [1.25, -2]), cell("a", "F", "r", 0, [], asked=100)]
     long_form.write(tmp_path / "it.csv", cells)
     assert long_form.read(tmp_path / "it.csv") == [cells[1], cells[0]]
@@ -106,7 +106,7 @@ def test_a_file_comes_back_as_it_was_and_studies_are_in_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("study,env\n", "columns"),
         (",".join(long_form.COLUMNS) + "\ns,E,r,one,100,m,1\n", "line 2"),
@@ -114,8 +114,8 @@ def test_a_file_comes_back_as_it_was_and_studies_are_in_order(tmp_path):
         (",".join(long_form.COLUMNS) + "\ns,E,r,1,100\n", "line 2"),
     ],
 )
-def test_damage_is_named(tmp_path, text, told):
+def test_a_damaged_file_is_refused(tmp_path, text, message):
     (tmp_path / "it.csv").write_text(text)
-    with refuses(FileFault, told):
+    with refuses(FileFault, message):
         long_form.read(tmp_path / "it.csv")
     assert issubclass(FileFault, UsageError)

@@ -1,4 +1,4 @@
-"""The control suite's tables: groups and tasks, finished seeds alone, published values as their file has them."""
+"""The control suite's tables: groups and tasks, finished seeds, and published values."""
 
 import pytest
 from learning_cells import ROOT, cell
@@ -24,7 +24,7 @@ def values(tmp_path):
     return path
 
 
-def test_the_study_has_the_tasks_of_the_groups_which_are_registered():
+def test_the_study_has_all_tasks_of_the_groups():
     study = read_toml(ROOT / "benchmarks" / "learning" / "dmc.toml")
     tasks = [task for names in control_suite.GROUPS.values() for task in names]
     assert study["environments"] == [control_suite.env_id(task) for task in tasks]
@@ -36,8 +36,8 @@ def test_the_study_has_the_tasks_of_the_groups_which_are_registered():
     assert {one["learning_starts"] for one in study["configurations"].values()} == {2_500}
 
 
-def test_a_published_mean_is_of_every_task_of_its_group(values):
-    """A: 0, 100 ... 800; B lacks a task; C has a group alone."""
+def test_a_published_mean_needs_every_task_of_its_group(values):
+    """A has 0, 100 ... 800; B lacks a task; C has only the mean of a group."""
     tasks, means = control_suite.published(values)
     assert means == {"A": {"easy": 400.0}, "C": {"hard": 12.6}}
     assert tasks["A"]["walker-walk"] == 800
@@ -52,7 +52,7 @@ def test_a_published_mean_is_of_every_task_of_its_group(values):
     ]
 
 
-def test_ours_are_means_over_tasks_of_means_over_finished_seeds(values):
+def test_our_values_are_means_over_tasks_of_means_over_finished_seeds(values):
     cells = [
         *(run("walker-walk", "plus", seed, final) for seed, final in ((1, 100), (2, 300))),
         *(run("finger-spin", "plus", 1, 500), run("finger-spin", "plus", 2, 9, asked=1000)),
@@ -68,7 +68,7 @@ def test_ours_are_means_over_tasks_of_means_over_finished_seeds(values):
     assert "| `td3` | 40 | 0 of 12" in control_suite.by_group(whole, values)
 
 
-def test_a_tasks_row_says_how_many_seeds_it_is_of():
+def test_a_task_s_row_has_the_number_of_seeds():
     cells = [
         *(run("cheetah-run", "plus", 1, 600), run("cheetah-run", "plus", 2, 9, asked=1000)),
         *(run("cheetah-run", "td3", seed, final) for seed, final in ((1, 100), (2, 300))),

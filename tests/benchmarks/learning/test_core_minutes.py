@@ -1,4 +1,4 @@
-"""Return per core-minute from runs and rates made by hand."""
+"""Return per core-minute, from runs and rates that are made by hand."""
 
 import json
 
@@ -13,7 +13,7 @@ TQC, SAC = peer_algorithms.TQC, peer_algorithms.SAC
 
 @pytest.fixture
 def speed(tmp_path):
-    """A file of rates: 100 steps take 4/3 core-minutes of `plus`, 10/3 of the peers."""
+    """A file of rates: 100 steps take 4/3 core-minutes with `plus`, 10/3 with the peers."""
     rates = {"ours, recipe plus": (1.0, 1.5), TQC: (0.5, 0.5), SAC: (0.5, 0.5)}
     rows = [
         {"kind": "stronger", "task": "HalfCheetah", "cores": cores, "peer": peer, "repeat": repeat}
@@ -29,14 +29,14 @@ def speed(tmp_path):
 
 
 def ours():
-    """Evaluated after 4/3, 8/3, 4 and 16/3 core-minutes; a seed under way, and what is not compared."""
+    """Runs evaluated after 4/3, 8/3, 4 and 16/3 core-minutes, an unfinished seed, and runs that are not compared."""
     cells = [cell("table", "E", "plus", 0, [10, 20, 30, 40]), cell("table", "E", "plus", 1, [30, 40, 50, 60])]
     cells += [cell("table", "E", "plus", 2, [900], asked=400), cell("table", "F", "plus", 0, [1])]
     return [*cells, cell("table", "E", "td3", 0, [1]), cell("long", "E", "plus", 0, [1])]
 
 
 def peer(label=TQC, returns=(5, 45, 70, 70)):
-    """Evaluated after 10/3, 20/3, 10 and 40/3 core-minutes."""
+    """A run evaluated after 10/3, 20/3, 10 and 40/3 core-minutes."""
     return cell(tables.STRONGER_STUDY, "E", label, 0, returns)
 
 
@@ -65,25 +65,25 @@ def test_the_table_has_the_last_evaluation_by_each_moment(speed):
         "| E | SBX TQC | 1 of 2 | 0 | 13.3 | none yet | 5 (5 to 5) | 70 (70 to 70) | ended | 70 (70 to 70) |",
         "",
     ]
-    assert lines[6].startswith("Steps/s: medians of HalfCheetah on one pinned core of P (G)")
+    assert lines[6].startswith("Steps/s: medians in HalfCheetah on one pinned core of P (G)")
 
 
-def test_without_a_finished_peer_there_is_one_line(speed, tmp_path):
+def test_without_a_finished_peer_the_table_is_one_line(speed, tmp_path):
     cells = [*ours(), cell(tables.STRONGER_STUDY, "E", TQC, 0, [1], asked=400)]
     assert core_minutes.table(cells, speed) == core_minutes.NONE_YET
     assert core_minutes.ahead(cells, speed) == ""
     assert core_minutes.compared(cells, speed) == []
 
 
-def test_ours_is_above_at_a_share_of_the_moments(speed):
-    """From 3.4 to 6.6 every seed is above 5, to 9.9 the mean of 40 and 60 is above 45, to 13.3 nothing above 70."""
+def test_the_share_of_moments_at_which_ours_is_higher(speed):
+    """Until 6.6 both seeds are above 5, until 9.9 the mean of 40 and 60 is above 45, until 13.3 nothing is above 70."""
     assert core_minutes.ahead([*ours(), peer()], speed).splitlines()[2:] == [
         "| E | SBX TQC | 3.4 to 13.3 | 66 % | 33 % | none yet | none yet |"
     ]
 
 
 def test_moments_end_with_the_shortest_run_of_a_peer(speed):
-    """Until 10.0 there are 67 moments: 33 and 33 as before, and the last, at which TQC has 70. SAC is never above 9."""
+    """Until 10.0 there are 67 moments: 33, 33, and the last one, at which TQC has 70. SAC is never above 9."""
     cells = [*ours(), peer(), peer(SAC, (9, 9, 9)), cell("averaged", "E", "plus_averaged", 0, [9, 9, 9, 99])]
     assert core_minutes.ahead(cells, speed).splitlines()[2:] == [
         "| E | SBX TQC | 3.4 to 10.0 | 98 % | 49 % | 100 % | 100 % |",
@@ -91,8 +91,8 @@ def test_moments_end_with_the_shortest_run_of_a_peer(speed):
     ]
 
 
-def test_a_peer_evaluated_at_its_end_alone_leaves_no_moment(speed):
-    """Its one evaluation is after 10/3 core-minutes, and the first moment from then on is 3.4."""
+def test_a_peer_evaluated_only_at_its_end_leaves_no_moment(speed):
+    """Its only evaluation and its end are at 10/3 core-minutes, before the next moment, 3.4."""
     assert core_minutes.ahead([*ours(), peer(returns=(5,))], speed).splitlines()[2:] == [
         "| E | SBX TQC | none | none yet | none yet | none yet | none yet |"
     ]
@@ -119,7 +119,7 @@ def test_curves_are_drawn_over_core_minutes(speed, tmp_path):
     assert core_minutes_figure.draw(timed, tmp_path / "it.png", "P").stat().st_size > 10_000
 
 
-def test_the_picture_is_drawn_where_a_peer_has_finished(tmp_path):
+def test_the_picture_is_drawn_if_a_peer_has_finished(tmp_path):
     own = [cell("table", "E", "plus", 0, [1, 2, 3])]
     assert figures.CORE_MINUTES not in [path.name for path in figures.draw(own, tmp_path)]
     assert figures.CORE_MINUTES in [path.name for path in figures.draw([*own, peer()], tmp_path)]

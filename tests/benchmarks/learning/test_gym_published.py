@@ -1,4 +1,4 @@
-"""Five Gym tasks beside published values: means by hand, when ours is read, and the front."""
+"""Comparison with published values in five Gym tasks: means, points of reading, and the Pareto front."""
 
 import pytest
 from learning_cells import cell
@@ -14,15 +14,15 @@ def scored(env_id, share):
 
 
 def runs(recipe="plus", study="table", shares=(0.1, 0.2, 0.3, 0.5, 0.4)):
-    """A run a task of 500 steps, evaluated every 100: the fourth evaluation is before the cooldown."""
+    """A run of 500 steps per task, evaluated every 100 steps: the fourth evaluation is before the cooldown."""
     return [
         cell(study, env_id, recipe, 0, [scored(env_id, share * place) for share in shares])
         for place, env_id in enumerate(REFERENCES, 1)
     ]
 
 
-def test_ours_is_read_before_the_cooldown_and_at_the_end():
-    """Tasks' shares are once, twice ... five times the first's: their mean is three times it."""
+def test_our_runs_are_read_before_the_cooldown_and_at_the_end():
+    """Scores of the tasks are 1, 2 ... 5 times that of the first, so the mean is 3 times that."""
     found = gym_published.ours(runs())
     early, late = found["`plus`, any time"], found["`plus`, budget known"]
     assert early.scores == {400: pytest.approx(3 * 0.5)}
@@ -32,7 +32,7 @@ def test_ours_is_read_before_the_cooldown_and_at_the_end():
     assert late.hopper == pytest.approx(hopper[0] / hopper[1])
 
 
-def test_without_a_finished_run_in_every_task_ours_has_no_mean():
+def test_our_mean_needs_a_finished_run_in_every_task():
     *most, last = runs()
     assert gym_published.ours(most) == {}
     assert gym_published.ours([*most, cell("table", last.env_id, "plus", 0, [1, 2], asked=900)]) == {}
@@ -41,7 +41,7 @@ def test_without_a_finished_run_in_every_task_ours_has_no_mean():
 
 
 def test_a_published_mean_needs_every_task(tmp_path):
-    """A has all five at 1 but one at 2: 1.2. B lacks one; C is a mean by itself."""
+    """A has the scores 1, 1, 1, 1 and 2: 1.2. B lacks a task; C has only a mean."""
     path = tmp_path / "published.csv"
     lines = ["method,task,steps,measure,value,seeds,source"]
     for place, env_id in enumerate(REFERENCES):
@@ -57,14 +57,14 @@ def test_a_published_mean_needs_every_task(tmp_path):
     assert found["C"] == Agent({300_000: 1.5}, None, None, "")
 
 
-def test_the_committed_means_are_those_that_were_noted_from_the_files():
-    """As computed apart from this code: SimbaV2 .71, 1.27, 1.62; CrossQ .74, 1.30, 1.47; MR.Q .61, 1.02, 1.46."""
+def test_the_committed_means():
+    """Computed independently from the published files."""
     found = gym_published.published()
-    told = {name: [round(score, 2) for score in found[name].scores.values()] for name in ("SimbaV2", "CrossQ", "MR.Q")}
-    assert told == {"SimbaV2": [0.71, 1.27, 1.62], "CrossQ": [0.74, 1.3, 1.47], "MR.Q": [0.61, 1.02, 1.46]}
+    means = {name: [round(score, 2) for score in found[name].scores.values()] for name in ("SimbaV2", "CrossQ", "MR.Q")}
+    assert means == {"SimbaV2": [0.71, 1.27, 1.62], "CrossQ": [0.74, 1.3, 1.47], "MR.Q": [0.61, 1.02, 1.46]}
 
 
-def test_the_front_joins_those_above_all_cheaper_ones():
+def test_the_front_has_the_agents_that_score_higher_than_all_cheaper_ones():
     agents = {
         name: Agent({100_000: score}, None, gmac, "")
         for name, gmac, score in (("cheap", 1, 0.5), ("worse", 2, 0.4), ("better", 3, 0.6), ("as good", 4, 0.6))
@@ -72,24 +72,24 @@ def test_the_front_joins_those_above_all_cheaper_ones():
     assert gym_published.front(agents) == ["cheap", "better"]
 
 
-def test_the_table_says_where_ours_is_read():
+def test_the_table_says_at_which_step_our_runs_are_read():
     lines = gym_published.table(runs()).splitlines()
     assert lines[2].startswith("| `plus`, any time | 1 | 1.50 at 400 (1.50 to 1.50) |  |  | 0.34 |  |")
     assert any(line.startswith("| FlashSAC |  | 0.89 | 1.47 | 1.77 | 10.50 |") for line in lines)
 
 
-def test_rates_that_stay_are_read_at_the_end():
-    """`td3` has no cooldown: what it has at the end, a longer run has there, too."""
+def test_runs_without_a_cooldown_are_read_at_the_end():
+    """`td3` has no cooldown, so a longer run would return the same at that step."""
     assert list(gym_published.ours(runs(recipe="td3"))) == ["`td3`, any time"]
     assert gym_published.ours(runs(recipe="td3"))["`td3`, any time"].scores == {500: pytest.approx(3 * 0.4)}
 
 
 def test_the_multiply_adds_of_td3_by_hand():
-    """An update's two critics of 23-400-300-1, in half of the updates its actor of 17-400-300-6 too, on 256 rows.
+    """Two critics 23-400-300-1 in every update, an actor 17-400-300-6 in half of them, on 256 rows.
 
-    The outputs of one unit are sums, no products. y: forward through an actor and two critics. The critics' step: of
-    both forward, the weights, and what lies between. The actor's: forward through it and a critic, back through the
-    critic to the action, the actor's weights, and what lies between.
+    Outputs of one unit are sums, not products. For y: forward passes of the actor and both critics. Critics' step: for
+    each a forward pass, the weights' gradients, and the gradients between layers. Actor's step: forward passes of the
+    actor and a critic, back through the critic to the action, the actor's weights, and between its layers.
     """
     actor, critic, between = 17 * 400 + 400 * 300 + 300 * 6, 23 * 400 + 400 * 300, 400 * 300
     critics = actor + 2 * critic + 2 * (2 * critic + between)

@@ -1,4 +1,4 @@
-"""What is put between the marks of a page, and marks that are refused."""
+"""Filling the marks of pages, and refusing invalid marks."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def mark(name, text=""):
     return f"<!-- learning {name}: begin -->\n{text}\n<!-- learning {name}: end -->"
 
 
-def test_between_marks_stands_the_table_and_nothing_else_is_touched():
+def test_filling_replaces_only_the_text_between_our_marks():
     others = f"b\n{mark('rung x')}\n<!-- speed: begin -->\n1\n<!-- speed: end -->\n"
     text = f"a\n\n{mark('table', 'old')}\n\n{others}"
     cells = [cell("table", "E", "r", 0, [5, 1])]
@@ -29,7 +29,7 @@ def test_between_marks_stands_the_table_and_nothing_else_is_touched():
 
 
 @pytest.mark.parametrize("name", ["tabel", "rung", "recipes td3"])
-def test_an_unknown_mark_is_named(name):
+def test_an_unknown_mark_is_refused(name):
     with refuses(UsageError, f"it.md '{name}' table"):
         pages.filled(mark(name), [], "it.md")
 
@@ -40,7 +40,7 @@ def test_a_mark_without_its_end_is_refused():
         pages.filled(text, [], "it.md")
 
 
-def test_the_command_fills_pages_and_draws_once(tmp_path, capsys):
+def test_the_command_draws_and_fills_pages_that_change(tmp_path, capsys):
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     (tmp_path / "docs" / "options").mkdir(parents=True)
     (tmp_path / "README.md").write_text(mark("front"))
@@ -57,7 +57,7 @@ def test_the_command_fills_pages_and_draws_once(tmp_path, capsys):
         main([], root=tmp_path)
 
 
-def test_a_reader_that_leaves_ends_nothing(tmp_path, monkeypatch):
+def test_a_closed_pipe_does_not_stop_the_command(tmp_path, monkeypatch):
     """As in ``python -m benchmarks.learning --write | head -1``."""
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     (tmp_path / "docs").mkdir()

@@ -1,4 +1,4 @@
-"""The study of learning from data sets: what it collects, what it runs, and that the page has its table."""
+"""The benchmark of learning from data sets: collecting data, running methods, and the page's tables."""
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,7 @@ if "Collected-v0" not in gym.registry:
     gym.register("Collected-v0", lambda **_: Counting(7, truncate=True), disable_env_checker=True)
 
 
-def test_whole_episodes_are_collected_and_the_last_is_cut():
+def test_episodes_are_collected_and_the_last_is_cut():
     arrays = offline.collect(Counting(3), lambda observation: np.array([1.0], np.float32), 8, seed=0)
     assert arrays["rewards"].tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
     assert arrays["terminations"].tolist() == [False, False, True, False, False, True, False, False]
@@ -24,7 +24,7 @@ def test_whole_episodes_are_collected_and_the_last_is_cut():
 
 
 def test_a_small_study(tmp_path, monkeypatch):
-    """Four data sets, each method on each; of TD3+BC both the offline return and that after its steps."""
+    """Both methods on one data set; TD3+BC has returns after its updates and after fine-tuning."""
     small = {"hidden": (4,), "batch_size": 4, "jit": False}
     setting = Setting(medium=5, expert=6, transitions=9, updates=8, steps=7, seeds=[0], changes=small)
     monkeypatch.setattr(offline, "EPISODES", 3)
@@ -38,8 +38,8 @@ def test_a_small_study(tmp_path, monkeypatch):
         sets[name] = tmp_path / f"{name}.npz", offline.mean_return(arrays)
     rows = []
     for method in METHODS:
-        path, told = sets["expert"]
-        rows += offline.cell("Collected-v0", setting, "expert", path, told, method, 0, tmp_path / "runs")
+        path, data_return = sets["expert"]
+        rows += offline.cell("Collected-v0", setting, "expert", path, data_return, method, 0, tmp_path / "runs")
     assert [(row.method, row.timesteps) for row in rows] == [
         *(("behaviour cloning", 8), ("TD3+BC", 8), ("fine-tuned", 15), ("better", 15)),
     ]
@@ -52,15 +52,15 @@ def test_a_small_study(tmp_path, monkeypatch):
     assert offline.read(tmp_path / "none.csv") == []
 
 
-def test_the_table():
+def test_the_table_has_means_over_seeds():
     rows = [Row("Pendulum-v1", "medium", "TD3+BC", seed, 5, -10.0 * seed, -7.0) for seed in (1, 2, 3)]
     rows.append(Row("Pendulum-v1", "medium", "fine-tuned", 1, 6, -30.0, -7.0))
     *_, line = offline.table(rows).splitlines()
     assert line == "| Pendulum-v1 | medium | -7 | not run | -20 (-30 to -10), 3 seeds | -30, 1 seed | not run |"
 
 
-def test_the_table_of_seeds():
-    """Where a seed has all three: TD3+BC, after its steps, and the better."""
+def test_the_table_of_seeds_has_the_seeds_with_all_three_returns():
+
     returns = {"TD3+BC": -10.0, "fine-tuned": -30.0, "better": -10.5, "behaviour cloning": -1.0}
     rows = [Row("Pendulum-v1", "mixture", method, 7002, 5, value, -7.0) for method, value in returns.items()]
     rows.append(Row("Pendulum-v1", "mixture", "TD3+BC", 7003, 5, -1.0, -7.0))
@@ -68,9 +68,9 @@ def test_the_table_of_seeds():
     assert lines == ["| Pendulum-v1 | mixture | 7002 | -10 | -30 | -10.5 |"]
 
 
-def test_an_expert_of_the_zoo_acts_with_noise_within_the_box():
+def test_the_zoo_s_expert_acts_with_noise_within_the_bounds():
     space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
-    act = offline._of_the_zoo("Pendulum-v1", space, np.random.default_rng(0))
+    act = offline._zoo_policy("Pendulum-v1", space, np.random.default_rng(0))
     state = np.array([1.0, 0.0, 0.0], np.float32)
     actions = np.array([act(state) for _ in range(200)])
     assert 0.1 < actions.std() < 0.3  # 0.1 half-ranges of 2
@@ -78,7 +78,7 @@ def test_an_expert_of_the_zoo_acts_with_noise_within_the_box():
     assert all(space.contains(act(extreme)) for _ in range(50))
 
 
-def test_the_page_holds_the_committed_results():
+def test_the_page_agrees_with_the_committed_results():
     rows = offline.read()
     page = offline.PAGE.read_text(encoding="utf-8")
     assert marks.between(page, "offline table") == offline.table(rows)

@@ -1,4 +1,4 @@
-"""README and the pages under docs hold what the committed numbers give."""
+"""README and the pages under docs agree with the committed results."""
 
 import re
 
@@ -12,8 +12,8 @@ PAGES = [page.relative_to(ROOT).as_posix() for page in pages.pages_of(ROOT)]
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if pages.marked((ROOT / name).read_text("utf-8"))])
-def test_a_page_is_what_the_committed_numbers_give(name):
-    """Otherwise: ``python -m benchmarks.learning --write``."""
+def test_pages_agree_with_the_committed_results(name):
+    """If this fails, run ``python -m benchmarks.learning --write``."""
     text = (ROOT / name).read_text(encoding="utf-8")
     assert pages.filled(text, committed(), name) == text
     for picture in re.findall(r"\]\((\S*learning_\w+\.png)\)", text):

@@ -1,4 +1,4 @@
-"""What is asked of other packages, and how their runs come into the file; the packages themselves are not here."""
+"""Runs of other packages: their tasks, the script with stand-ins for the packages, and the results file."""
 
 import concurrent.futures
 import json
@@ -16,9 +16,9 @@ TD3, TQC = tables.PEER, peer_algorithms.TQC
 RUNS = [(TD3, "E", 0), (TD3, "F", 0), (TQC, "E", 1)]
 
 
-def test_a_run_is_added_whole_and_not_made_again(tmp_path):
+def test_a_finished_run_is_added_and_not_repeated(tmp_path):
     path = tmp_path / "it.csv"
-    assert peer_runs.left(path, RUNS) == RUNS
+    assert peer_runs.missing(path, RUNS) == RUNS
     made = peer_runs.cell_of(RUNS[1], 200, [(100, -1.5, 2.0), (200, 3.25, 4.5)])
     assert (made.final, made.seconds.tolist(), made.finished) == (3.25, [2.0, 4.5], True)
     peer_runs.add(path, made, RUNS, 200)
@@ -27,21 +27,21 @@ def test_a_run_is_added_whole_and_not_made_again(tmp_path):
         (tables.PEER_STUDY, "F", TD3, 0),
         (tables.STRONGER_STUDY, "E", TQC, 1),
     ]
-    assert peer_runs.left(path, RUNS) == [RUNS[0], RUNS[2]]
+    assert peer_runs.missing(path, RUNS) == [RUNS[0], RUNS[2]]
     rows = tables.table(long_form.read(path), tables.PEER_STUDY).splitlines()[2:4]
     assert rows[0].startswith(f"| E | {TD3} | 200 | 0 of 1 | none yet")
     assert rows[1].startswith(f"| F | {TD3} | 200 | 1 | 3.25 (")
 
 
-def test_runs_that_end_at_once_are_all_kept(tmp_path):
+def test_runs_that_end_at_the_same_time_are_all_kept(tmp_path):
     runs = [(TD3, "E", seed) for seed in range(16)]
     path = tmp_path / "it.csv"
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda run: peer_runs.add(path, peer_runs.cell_of(run, 1, [(1, 2.0, 3.0)]), runs, 1), runs))
-    assert peer_runs.left(path, runs) == []
+    assert peer_runs.missing(path, runs) == []
 
 
-def test_the_runs_are_those_that_the_page_names():
+def test_the_planned_runs_can_be_selected():
     assert len(peer_runs.RUNS) == len({*peer_runs.RUNS}) == 8 + 4 + 4 + 2
     assert peer_runs.chosen([], ["Hopper-v5"], [1]) == [
         *((label, "Hopper-v5", 1) for label in (TD3, TQC, peer_algorithms.SAC))
@@ -51,14 +51,14 @@ def test_the_runs_are_those_that_the_page_names():
     ]
 
 
-def test_the_committed_runs_are_of_what_is_trained():
+def test_all_committed_runs_are_planned_runs():
     assert {cell.key[1:] for cell in long_form.read(peer_runs.RESULTS)} <= {
         (env_id, label, seed) for label, env_id, seed in peer_runs.RUNS
     }
     assert peer_runs.RESULTS == ROOT / "benchmarks" / "results" / "learning_peers.csv"
 
 
-def test_what_is_asked_is_what_the_page_says():
+def test_tasks_have_the_options_that_the_page_documents():
     algorithms = peer_algorithms.ALGORITHMS
     common = {"env": "Hopper-v5", "seed": 1, "steps": 100_000, "evaluation_interval": 5_000, "evaluation_episodes": 10}
     assert algorithms[TD3].task("Hopper-v5", 1) == common | {
@@ -74,23 +74,23 @@ def test_what_is_asked_is_what_the_page_says():
     assert algorithms[peer_algorithms.CROSSQ].task("Hopper-v5", 1) == common | own | crossq
 
 
-def test_what_is_trained_is_what_the_speed_table_measures():
-    """Otherwise core-minutes would be of another algorithm than the returns."""
+def test_the_speed_benchmark_measures_the_same_algorithms():
+    """Core-minutes combine returns and speed, so both must come from the same algorithm."""
     for label, algorithm in peer_algorithms.ALGORITHMS.items():
         if algorithm.study == tables.STRONGER_STUDY:
             assert PEERS[label].only == core_minutes.KIND
             assert PEERS[label].options == {"package": algorithm.package, "algorithm": algorithm.name}
 
 
-# Stand-ins for the packages: the agent says what it was made with, and acts by its observation alone.
+# Stand-ins for the packages: the agent prints its arguments, and its action depends only on the observation.
 PACKAGE = """
 class Agent:
     def __init__(self, policy, env, **options):
         noise = options.pop("action_noise", None)
-        told = {**options, "policy": policy, "env": env.spec.id}
+        arguments = {**options, "policy": policy, "env": env.spec.id}
         if noise:
-            told["noise"] = [noise.mean.tolist(), noise.sigma.tolist()]
-        print("made", json.dumps({"class": type(self).__name__, **told}))
+            arguments["noise"] = [noise.mean.tolist(), noise.sigma.tolist()]
+        print("made", json.dumps({"class": type(self).__name__, **arguments}))
     def predict(self, observation, deterministic):
         assert deterministic
         return observation[-1:], None
@@ -114,7 +114,7 @@ STAND_INS = {
 
 
 def scripted(tmp_path, label):
-    """Run the script with stand-ins: what the agent was made with, and its evaluations."""
+    """Run the script with stand-ins; return the agent's arguments and its evaluations."""
     for name, text in STAND_INS.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -131,7 +131,7 @@ def scripted(tmp_path, label):
     return json.loads(made.removeprefix("made ")), [json.loads(line)["evaluation"] for line in evaluations]
 
 
-def test_the_script_makes_the_agent_that_is_asked_for(tmp_path):
+def test_the_script_makes_the_agent_of_the_task(tmp_path):
     made, _ = scripted(tmp_path, TD3)
     assert made == {
         **{"class": "TD3", "policy": "MlpPolicy", "env": "Pendulum-v1", "seed": 7, "learning_starts": 0},
@@ -142,8 +142,8 @@ def test_the_script_makes_the_agent_that_is_asked_for(tmp_path):
     assert made == expected
 
 
-def test_every_evaluation_is_of_the_same_episodes(tmp_path):
-    """The episodes of seed 1,000,007, played here without the script."""
+def test_every_evaluation_has_the_same_episodes(tmp_path):
+    """Plays the episodes of seed 1,000,007 without the script."""
     gymnasium = pytest.importorskip("gymnasium")
     env = gymnasium.make("Pendulum-v1")
     returns = []
@@ -170,7 +170,7 @@ print(json.dumps({"evaluation": [task["steps"] - task["env"].count("F"), 7.0, 1.
 """
 
 
-def test_runs_that_fail_are_told_and_the_others_kept(tmp_path, monkeypatch, capsys):
+def test_failed_runs_are_reported_and_the_others_kept(tmp_path, monkeypatch, capsys):
     (tmp_path / "script.py").write_text(SCRIPT)
     monkeypatch.setattr(peer_runs, "SCRIPT", tmp_path / "script.py")
     monkeypatch.setattr(peer_runs, "RUNS", RUNS)
@@ -178,10 +178,10 @@ def test_runs_that_fail_are_told_and_the_others_kept(tmp_path, monkeypatch, caps
     monkeypatch.setattr(peer_runs.signal, "signal", lambda *_: None)
     words = ["--steps", "100", "--out", str(tmp_path / "it.csv"), "--jobs", "1"]
     assert peer_runs.main(words) == 1
-    told = capsys.readouterr().err
-    assert f"{TD3} E seed 0: step 100 of 100, return 7, 1 s of training" in told
-    assert f"{TQC} E seed 1 failed: no such luck" in told
-    assert f"{TD3} F seed 0 failed: its last evaluation is at step 99 of 100" in told
+    messages = capsys.readouterr().err
+    assert f"{TD3} E seed 0: step 100 of 100, return 7, 1 s of training" in messages
+    assert f"{TQC} E seed 1 failed: no such luck" in messages
+    assert f"{TD3} F seed 0 failed: its last evaluation is at step 99 of 100" in messages
     assert [(one.recipe, one.env_id, one.seed, one.reached) for one in long_form.read(tmp_path / "it.csv")] == [
         (TD3, "E", 0, 100),
         (TD3, "F", 0, 0),
@@ -192,7 +192,7 @@ def test_runs_that_fail_are_told_and_the_others_kept(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--steps", "100"], "give another --out"),
         (["--steps", "7000", "--out", "it.csv"], "give a multiple of 5000, or fewer"),
@@ -200,8 +200,8 @@ def test_runs_that_fail_are_told_and_the_others_kept(tmp_path, monkeypatch, caps
         (["--peer", peer_algorithms.CROSSQ, "--env", "Hopper-v5"], f"{peer_algorithms.CROSSQ} HalfCheetah-v5 seed 1"),
     ],
 )
-def test_what_cannot_be_run_is_refused_at_once(words, told, capsys, monkeypatch):
+def test_invalid_arguments_are_refused_before_training(words, message, capsys, monkeypatch):
     monkeypatch.setattr(peer_runs, "train", None)
     with pytest.raises(SystemExit):
         peer_runs.main(words)
-    assert told in " ".join(capsys.readouterr().err.split())
+    assert message in " ".join(capsys.readouterr().err.split())

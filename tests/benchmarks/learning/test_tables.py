@@ -1,4 +1,4 @@
-"""What the tables and pictures of learning say of runs made by hand."""
+"""Tables and pictures of learning, from runs that are made by hand."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from benchmarks.learning import figures, ladder, normalised, tables
 from benchmarks.learning.long_form import make_cell
 
 
-def test_final_and_largest_are_of_finished_seeds():
-    """Finals 1 and 3, largest 5 and 7; the third seed, under way, counts as asked for."""
+def test_final_and_largest_returns_count_finished_seeds():
+    """Finals 1 and 3, largest 5 and 7; the third seed is unfinished and appears only in the number of seeds."""
     cells = [cell("table", "E", "r", 0, [5, 1]), cell("table", "E", "r", 1, [7, 3])]
     cells += [cell("table", "E", "r", 2, [900], asked=200)]
     lines = tables.table(cells, "table").splitlines()
@@ -17,8 +17,8 @@ def test_final_and_largest_are_of_finished_seeds():
     assert tables.table(cells, "long") == "No runs of the study `long` yet."
 
 
-def test_holding_is_of_finished_seeds():
-    """[5, 1]: last / largest 0.2, and the one evaluation after the largest dips; [1, 4] ends at its largest."""
+def test_holding_counts_finished_seeds():
+    """[5, 1]: last / largest is 0.2, and the only evaluation after the largest is a dip; [1, 4] ends at its largest."""
     cells = [cell("table", "E", "r", 0, [5, 1]), cell("table", "E", "r", 1, [1, 4])]
     cells += [cell("table", "E", "r", 2, [900], asked=200), cell("table", "F", "r", 0, [1], asked=200)]
     lines = tables.holding(cells, "table", "long").splitlines()
@@ -27,7 +27,7 @@ def test_holding_is_of_finished_seeds():
 
 
 def test_every_finished_seed_has_a_row_with_its_last_fifth():
-    """Ten evaluations; from the eighth on 4, 1, 7: mean 4, lowest 1. Fresh episodes: 9.24."""
+    """The last three of ten evaluations are 4, 1, 7: mean 4, lowest 1. The evaluation after training returns 9.24."""
     first = cell("first", "E", "preset", 5001, [9, 9, 9, 9, 9, 9, 9, 4, 1, 7])
     cells = [make_cell(first.key, [*first.values, (1000, "final_mean_return", "9.24")])]
     cells += [cell("first", "E", "preset", 5002, [3], asked=200), cell("first", "F", "preset", 5001, [2, 3])]
@@ -39,7 +39,7 @@ def test_every_finished_seed_has_a_row_with_its_last_fifth():
     assert tables.by_seed(cells, "others") == "No runs of the study `others` yet."
 
 
-def test_environments_stand_together_and_peers_beside_ours():
+def test_groups_are_ordered_by_environment_with_peers_after_ours():
     cells = [cell("table", env_id, recipe, 0, [1]) for env_id in "FE" for recipe in ("b", "a")]
     cells += [cell("stable_baselines", "F", "peer", 0, [1])]
     assert [(g[0].env_id, g[0].recipe) for g in tables.groups(cells, "table", "stable_baselines")] == [
@@ -53,35 +53,35 @@ def test_an_evaluation_after_training_is_the_final_one():
     assert make_cell(one.key, [*one.values, (200, "final_mean_return", "4.5")]).final == 4.5
 
 
-def test_references_are_0_and_1():
+def test_reference_returns_have_the_scores_0_and_1():
     for env_id, (random, reference) in normalised.REFERENCES.items():
         assert normalised.normalised(env_id, [random, reference]).tolist() == [0, 1]
     assert normalised.normalised("Hopper-v5", [18.791 + 0.25 * (3226 - 18.791)]) == pytest.approx([0.25])
 
 
-def test_across_tasks_is_of_all_runs_and_draws_seeds_within_their_task():
-    """Of 0, 0, 1, 1, 2, 2, 3, 3 without the lowest and highest two the mean is 1.5; seeds that agree leave no doubt."""
+def test_the_mean_across_tasks_resamples_seeds_within_tasks():
+    """0, 0, 1, 1, 2, 2, 3, 3 without the two lowest and highest has the mean 1.5; equal seeds give no interval."""
     scores = {name: [value, value] for name, value in zip("abcd", (0.0, 1.0, 2.0, 3.0), strict=True)}
     assert normalised.across_tasks(scores) == (1.5, 1.5, 1.5)
     centre, low, high = normalised.across_tasks({"a": [0.0, 1.0], "b": [0.0, 1.0]})
     assert (centre, low, high) == (0.5, 0.0, 1.0)
 
 
-def test_the_table_across_tasks_counts_tasks_that_are_finished():
+def test_the_table_across_tasks_counts_finished_tasks():
     random, reference = normalised.REFERENCES["Ant-v5"]
     cells = [cell("table", "Ant-v5", "r", seed, [reference, random]) for seed in (0, 1)]
     cells += [cell("table", "Hopper-v5", "r", 0, [1], asked=200), cell("table", "Pendulum-v1", "r", 0, [1])]
     assert tables.across(cells).splitlines()[2] == "| r | 1 of 5 | 2 | 0 (0 to 0) | 1 (1 to 1) |"
 
 
-def test_minutes_are_told_where_a_peer_was_measured():
+def test_minutes_are_listed_where_a_peer_was_measured():
     cells = [cell("table", "E", "r", seed, [1, 2], seconds=60.0 * (seed + 1)) for seed in (0, 1)]
     cells += [cell("table", "F", "r", 0, [1]), cell("stable_baselines", "E", "peer", 0, [1, 2], seconds=150)]
     assert tables.seconds(cells).splitlines()[2:] == ["| E | r | 200 | 2 to 4 |", "| E | peer | 200 | 5 |"]
 
 
-def test_ours_beside_the_peers_has_the_seeds_of_both_studies():
-    """Finals 2, and of the other study 4, beside 3; neither plus nor an environment that the peer has not."""
+def test_the_comparison_with_peers_has_our_seeds_from_both_studies():
+    """Our finals are 2 and, in the other study, 4; the peer's is 3. Other recipes and environments are left out."""
     cells = [cell("table", "E", "td3", 0, [2]), cell("beside", "E", "td3", 3, [4]), cell("table", "E", "plus", 0, [9])]
     cells += [cell("stable_baselines", "E", "peer", 0, [3]), cell("table", "F", "td3", 0, [1])]
     lines = tables.beside(cells).splitlines()
@@ -94,7 +94,7 @@ def test_ours_beside_the_peers_has_the_seeds_of_both_studies():
 
 
 def rungs(*skipped):
-    """The whole ladder in one environment: rung n has the returns 10 n and 10 n + 2; a third seed of the table's."""
+    """A ladder in one environment: rung n returns 10 n and 10 n + 2; rungs of the study ``table`` have a third seed."""
     cells = []
     for number, rung in enumerate(ladder.RUNGS):
         if rung.configuration not in skipped:
@@ -104,38 +104,38 @@ def rungs(*skipped):
     return cells
 
 
-def test_the_ladder_has_the_seeds_that_all_rungs_have():
-    lines = tables.climbed(rungs("joint_pass")).splitlines()
+def test_the_ladder_uses_the_seeds_that_all_rungs_have():
+    lines = tables.ladder_table(rungs("joint_pass")).splitlines()
     assert lines[2] == f"| DDPG |  |{' 1 (0 to 2) |' * 3}"
     assert lines[3] == f"| + two critics | [n_critics](options/n_critics.md) |{' 11 (10 to 12) |' * 3}"
     (missing,) = [line for line in lines if "joint pass" in line]
     assert missing.endswith(f"(options/target.md) |{' none yet |' * 3}")
 
 
-def test_a_rung_is_told_by_its_end_its_last_five_evaluations_and_its_largest():
-    """Of six evaluations the first is the largest; (0 + 1 + 2 + 3 + 9) / 5 = 3. A seed under way counts nowhere."""
+def test_a_rung_has_its_final_return_its_last_five_evaluations_and_its_largest():
+    """The first of six evaluations is the largest; (0 + 1 + 2 + 3 + 9) / 5 = 3. The unfinished seed does not count."""
     runs = [
         cell("ladder", "E", "cooldown", 0, [100, 0, 1, 2, 3, 9]),
         cell("ladder", "E", "cooldown", 1, [7], asked=900),
     ]
-    lines = tables.climbed(runs).splitlines()
+    lines = tables.ladder_table(runs).splitlines()
     assert lines[0] == "| rung | option | E, final | E, last five | E, largest |"
-    (told,) = [line for line in lines if "cooldown" in line]
-    assert told.endswith("| 9 (9 to 9) | 3 (3 to 3) | 100 (100 to 100) |")
+    (row,) = [line for line in lines if "cooldown" in line]
+    assert row.endswith("| 9 (9 to 9) | 3 (3 to 3) | 100 (100 to 100) |")
 
 
-def test_a_page_is_told_what_its_rungs_changed():
-    told = tables.rung_of(rungs(), "policy_delay").splitlines()
-    assert told[2] == (
+def test_an_option_s_page_has_the_returns_before_and_after_its_rungs():
+    lines = tables.rung_of(rungs(), "policy_delay").splitlines()
+    assert lines[2] == (
         "- *+ policy delay 2*, E: final return 11 (10 to 12) before, 21 (20 to 22) with it (2 and 2 seeds, 100 steps)."
     )
-    assert len([line for line in told if line.startswith("- ")]) == 2  # 2, and later 1 again
+    assert len([line for line in lines if line.startswith("- ")]) == 2  # two rungs change the policy delay
     assert tables.rung_of(rungs("policy_delay"), "n_critics")
-    assert tables.rung_of(rungs("policy_delay"), "target_policy_noise") == ""  # what was before is not known
+    assert tables.rung_of(rungs("policy_delay"), "target_policy_noise") == ""  # the rung before it has no runs
     assert tables.rung_of(rungs(), "hindsight") == ""
 
 
-def test_the_front_has_a_column_a_recipe():
+def test_readme_s_table_has_a_column_for_each_recipe():
     cells = [cell("table", "E", "a", 0, [1200.4, 1000.4]), cell("table", "E", "b", 0, [1], asked=900)]
     cells += [cell("stable_baselines", "F", "peer", 0, [3])]
     assert tables.front(cells).splitlines() == [
@@ -147,9 +147,9 @@ def test_the_front_has_a_column_a_recipe():
     assert tables.front(cells[1:2]) == "No runs yet."
 
 
-def test_pictures_are_drawn_of_what_there_is(tmp_path):
+def test_pictures_are_drawn_for_studies_with_runs(tmp_path):
     whole, short = cell("table", "E", "r", 0, [1, 2, 3]), cell("table", "E", "r", 1, [1], asked=300)
-    assert figures.shown([whole, short], "table") == [whole]  # a seed under way does not cut the others' curve
+    assert figures.shown([whole, short], "table") == [whole]  # an unfinished seed does not shorten the others' curve
     assert figures.shown([short], "table") == [short]
     assert [path.name for path in figures.draw([whole, short], tmp_path)] == ["learning_table.png"]
     peer = cell("stable_baselines", "E", "peer", 0, [1, 2, 3])
@@ -159,7 +159,7 @@ def test_pictures_are_drawn_of_what_there_is(tmp_path):
     assert figures.draw([], tmp_path) == []
 
 
-def test_bars_are_of_final_returns(tmp_path):
+def test_bars_show_final_returns(tmp_path):
     from matplotlib.figure import Figure
 
     axes = Figure().add_subplot()

@@ -1,4 +1,4 @@
-"""The study files of benchmarks/learning: what is trained, and that each rung of the ladder is one option more."""
+"""The study files of benchmarks/learning: their runs, and the one option that each rung of the ladder adds."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def study(name):
         ("beside", 5),
     ],
 )
-def test_runs_are_evaluated_alike(name, cells):
+def test_studies_of_locomotion_have_the_same_evaluations_and_random_steps(name, cells):
     groups = study(name)
     assert len(cells_of(groups)) == cells
     assert {(group.evaluation_interval, group.evaluation_episodes) for group in groups} == {(5_000, 10)}
@@ -39,15 +39,15 @@ def test_runs_are_evaluated_alike(name, cells):
     assert {group.name for group in groups} <= {*REFERENCES}
 
 
-def test_ours_beside_the_peers_goes_on_with_the_tables_run():
+def test_further_seeds_of_td3_have_the_options_of_the_table():
     table = [group for group in study("table") if (group.name, group.configuration) == ("Hopper-v5", "td3")]
     both = [*table, *study("beside")]
     assert len({str((group.configuration, group.options, group.total_timesteps)) for group in both}) == 1
     assert sorted(cell.seed for cell in cells_of(both)) == [*range(8)]
 
 
-def test_presets_train_for_as_long_as_they_say():
-    """All but Swimmer's, of which the study is a third, as it says."""
+def test_presets_are_trained_for_their_number_of_steps():
+    """Swimmer's is an exception: the study trains it for a third of the preset's steps, as its comment says."""
     steps = {group.name: group.total_timesteps for group in study("others")}
     assert (steps["Pendulum-v1"], steps["Reacher-v5"], steps["ddpg_envs/HalfFieldOffense-v0"]) == (
         *(10_000, 50_000, 1_500_000),
@@ -55,7 +55,7 @@ def test_presets_train_for_as_long_as_they_say():
     assert 3 * steps["Swimmer-v5"] == preset_for("Swimmer-v5").total_timesteps
 
 
-def test_the_runs_of_a_million_steps_are_the_presets():
+def test_the_runs_of_a_million_steps_have_the_presets_options():
     for group in study("million"):
         preset = preset_for(group.name)
         assert group.total_timesteps == 1_000_000 <= preset.total_timesteps
@@ -63,8 +63,8 @@ def test_the_runs_of_a_million_steps_are_the_presets():
         assert (group.evaluation_interval, group.evaluation_episodes) == (5_000, 10)
 
 
-def test_a_rung_is_the_one_before_it_with_one_option_more():
-    """The joint pass brings the normalisation it stands on, the critic its range, more updates how large they are."""
+def test_each_rung_adds_one_option_to_the_one_before():
+    """Some options need others: the joint pass a norm, the categorical critic a range, more updates a batch size."""
     options = {("table", group.configuration): group.options for group in study("table")}
     options |= {("ladder", group.configuration): group.options for group in study("ladder")}
     assert [rung.configuration for rung in ladder.RUNGS if rung.study == "ladder"] == [
@@ -88,7 +88,7 @@ def test_a_rung_is_the_one_before_it_with_one_option_more():
     ]
 
 
-def test_every_rung_has_its_page():
+def test_every_rung_is_shown_on_its_option_s_page():
     for rung in ladder.RUNGS:
         if rung.page is not None:
             text = (ROOT / "docs" / "options" / f"{rung.page}.md").read_text(encoding="utf-8")
