@@ -1,1 +1,1 @@
-"""What a run survives, tried: each script prints a table and writes it to ``benchmarks/results/faults/``."""
+"""Fault injection: each script causes one kind of fault and writes a table to ``benchmarks/results/faults/``."""

@@ -1,4 +1,4 @@
-"""What the scripts share: starting ``ddpg``, telling two runs apart, writing a table."""
+"""Helpers of all scripts: start ``ddpg``, compare two runs by digests, and write a table."""
 
 import csv
 import hashlib
@@ -22,21 +22,21 @@ def start(*arguments: str) -> subprocess.Popen:
 
 
 def finish(*arguments: str) -> tuple[int, str]:
-    """Run ``ddpg`` to its end; return its status and what it said on stderr."""
+    """Run ``ddpg`` to its end; return its exit status and its stderr."""
     process = start(*arguments)
-    said = process.communicate()[1]
-    return process.returncode, said
+    errors = process.communicate()[1]
+    return process.returncode, errors
 
 
 def run_in(root: Path) -> Path | None:
     """Return the run directory under a root that has at most one."""
-    # Not by walking down: while a run is written, directories in it are renamed under the walker's feet.
+    # rglob would fail here: while a run is written, directories inside it are renamed.
     found = sorted([*root.glob("*/*/config.json"), *root.glob("*/*/*/config.json")])  # of Id and of namespace/Id
     return next((path.parent for path in found if path.parent.name.isdecimal()), None)
 
 
 def rows(run: Path, table: str) -> list[dict[str, str]]:
-    """Return a table without what a clock has measured."""
+    """Return a table without the columns that a clock measured."""
     if not (run / f"{table}.csv").exists():
         return []
     with (run / f"{table}.csv").open(newline="") as file:
@@ -47,7 +47,7 @@ def rows(run: Path, table: str) -> list[dict[str, str]]:
 
 
 def digest(run: Path) -> dict[str, str]:
-    """Return the SHA-256, shortened, of everything that must not depend on whether a run was interrupted."""
+    """Return shortened SHA-256 digests of everything that must not depend on interruptions of a run."""
     import tensorflow as tf
     from safetensors.numpy import load_file
 
@@ -57,7 +57,7 @@ def digest(run: Path) -> dict[str, str]:
     for group in ("variables", "replay", "run"):
         arrays = load_file(last / f"{group}.safetensors")
         arrays.pop("seconds", None)
-        arrays.pop("tables", None)  # of rows in which the clock is
+        arrays.pop("tables", None)  # sizes of tables, whose rows contain times
         found[group] = {name: hashlib.sha256(arrays[name].tobytes()).hexdigest() for name in sorted(arrays)}
     manifest = json.loads((last / "manifest.json").read_text())
     found["random states"] = manifest["random_states"]
@@ -75,7 +75,7 @@ def digest(run: Path) -> dict[str, str]:
 
 
 def best_is_right(run: Path) -> bool:
-    """Tell whether ``best`` is of the evaluation with the largest mean return."""
+    """Return whether the checkpoint ``best`` comes from the evaluation with the largest mean return."""
     evaluations = rows(run, "evaluations")
     best = run / "checkpoints" / "best" / "manifest.json"
     if not evaluations:
@@ -94,7 +94,7 @@ def report(name: str, table: Sequence[dict[str, Any]], **about: Any) -> None:
 
 
 def write(name: str, table: Sequence[dict[str, Any]], **about: Any) -> Path:
-    """Write a table as JSON; return where."""
+    """Write a table as JSON; return its path."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({**about, "rows": list(table)}, indent=1) + "\n")

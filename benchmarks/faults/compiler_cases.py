@@ -1,4 +1,4 @@
-"""What the compilers are compared on: options, shapes and values, sampled, and made simpler one step at a time."""
+"""Test cases of the compilers' comparison: random options, shapes and values, and steps that simplify a case."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from ddpg.replay.minibatch import Batch
 SIZES = (1, 3, 7, 97, 1000)
 SIZE_SHARES = (0.24, 0.32, 0.32, 0.115, 0.005)
 
-# Of each option: how often it differs from its default, and the values it then takes.
+# For each option: the probability that it differs from its default, and its other values.
 OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "activation": (0.5, ("tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")),
     "norm": (0.5, ("layer", "rms", "batch", "renorm", "renorm_soft", "renorm_preactivation")),
@@ -68,13 +68,13 @@ class Case:
     """One comparison.
 
     Attributes:
-        options: of the agent, where they are not the defaults.
+        options: of the agent, where they differ from the defaults.
         batch: transitions in a minibatch.
-        observations: numbers in an observation.
-        actions: numbers in an action.
-        updates: made in one call.
+        observations: size of an observation.
+        actions: size of an action.
+        updates: number of updates in one call.
         values: the kind of weights and transitions, one of :data:`VALUES`.
-        seed: of the numbers.
+        seed: of the random numbers.
     """
 
     options: Mapping[str, Any]
@@ -86,12 +86,12 @@ class Case:
     seed: int = 0
 
     def to_json(self) -> str:
-        """Return it as one line."""
+        """Return the case as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Case":
-        """Return the case of :meth:`to_json`."""
+        """Return the case from the text of :meth:`to_json`."""
         return cls(**json.loads(text))
 
     @property
@@ -99,14 +99,14 @@ class Case:
         """The agent's options.
 
         Raises:
-            UsageError: they do not go together.
+            UsageError: if the options cannot be combined.
         """
         options = {name: tuple(value) if isinstance(value, list) else value for name, value in self.options.items()}
         return DDPGConfig(**options, batch_size=self.batch, updates_per_call=self.updates, buffer_size=1000)
 
 
 def sample(rng: np.random.Generator) -> Case:
-    """Return options that go together, and shapes."""
+    """Return a case with random options that can be combined, and random shapes."""
     while True:
         options: dict[str, Any] = {"hidden": [size(rng) for _ in range(rng.integers(1, 3))]}
         for name, (share, values) in OPTIONS.items():
@@ -122,12 +122,12 @@ def sample(rng: np.random.Generator) -> Case:
 
 
 def size(rng: np.random.Generator) -> int:
-    """Return one of :data:`SIZES`, rarely a large one."""
+    """Return a random one of :data:`SIZES`, rarely a large one."""
     return int(rng.choice(SIZES, p=SIZE_SHARES))
 
 
 def simpler(case: Case) -> Iterator[Case]:
-    """Yield cases that lack something of ``case``, those that lack most first."""
+    """Yield simpler variants of ``case``, the simplest first."""
     for values in ("plain",) if case.values != "plain" else ():
         yield dataclasses.replace(case, values=values)
     for name in case.options:
@@ -149,7 +149,7 @@ def simpler(case: Case) -> Iterator[Case]:
 
 
 def minibatches(case: Case) -> Batch:
-    """Return ``[K, B, ...]`` of a case's kind."""
+    """Return minibatches ``[K, B, ...]`` with the case's kind of values."""
     rng, lead = np.random.default_rng(case.seed), (case.updates, case.batch)
     config = case.config
 
@@ -185,7 +185,7 @@ def minibatches(case: Case) -> Batch:
 
 
 def weights(case: Case, initial: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the variables' values of a case's kind, from those that an agent begins with."""
+    """Return the variables' values for the case's kind, derived from an agent's initial values."""
     found = {name: np.array(value) for name, value in initial.items()}
 
     def layers(part: str, *endings: str) -> list[np.ndarray]:
@@ -194,7 +194,7 @@ def weights(case: Case, initial: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
     if case.values == "zero weights":
         for array in layers("", "/W:0", "/b:0", "/W/ExponentialMovingAverage:0", "/b/ExponentialMovingAverage:0"):
             array[...] = 0
-    if case.values == "zero rewards":  # and a critic that knows it: no gradient at all
+    if case.values == "zero rewards":  # the critic predicts 0, too, so there is no gradient at all
         for array in layers("critic", "output/W:0", "output/W/ExponentialMovingAverage:0"):
             array[...] = 0
     if case.values == "saturated actor":

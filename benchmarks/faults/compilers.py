@@ -1,23 +1,24 @@
-"""Differential fuzzing: native updates against the same updates in an uncompiled session, some against XLA too.
+"""Differential fuzzing: compare native updates with the same updates in an uncompiled session, and some with XLA.
 
 ``python -m benchmarks.faults.compilers --seed 0 --count 2000`` samples networks (options and shapes), compares several
-kinds of values on each, and writes a row per network to ``results/faults/compilers.csv``. Interrupted, it resumes
-after the last row. A disagreement is made as simple as possible and printed as a command that shows it again.
+kinds of values on each, and writes a row per network to ``results/faults/compilers.csv``. After an interruption it
+continues after the last row. A disagreement is simplified as far as possible and printed as a command that reproduces
+it.
 
-**Tolerance.** float32 sums in another order differ, and an update may magnify that: Adam makes a full step of a
-gradient that is rounding alone. So the reference is also run in Monte Carlo arithmetic
-(:mod:`benchmarks.faults.disturbed`): inputs and what each op computes are disturbed by some units in the last place.
-What its results move by, per array, is how far rounding can move them. The compilers agree where every number is
-within 16 times that, and 4e-6 of the array's largest, of the reference, and where NaN and infinities are in the same
-places; these may differ only where they also move under the disturbances, and a number that a disturbed run makes
-infinite or NaN may be any. The reference in float64 is one more of these results where it is finite: a thousand equal
-terms are rounded in the same direction each time, in whatever order, and disturbances do not show it. Three disturbed
-runs decide most cases. An array outside is judged again with 21 more: the sign of a gradient that is rounding alone
-flips at random, three runs agree on one in a quarter of all cases, and Adam makes a full step of it.
+**Tolerance.** float32 sums depend on the order of their terms, and an update may magnify the difference: Adam makes a
+full step even if a gradient is only rounding error. So the reference is also run in Monte Carlo arithmetic
+(:mod:`benchmarks.faults.disturbed`), which disturbs inputs and each op's results by some units in the last place. The
+largest change of an array's results shows how far rounding can move them. The compilers agree if every number differs
+from the reference by at most 16 times that change plus 4e-6 of the array's largest number, and if NaN and infinities
+are in the same places. These places may differ only if the disturbances move them too, and a number that is infinite or
+NaN in a disturbed run may have any value. The reference in float64 counts as another disturbed result where it is
+finite: a thousand equal terms are rounded in the same direction in any order, which disturbances do not show. Three
+disturbed runs decide most cases. An array outside the tolerance is compared again with 21 more runs: if a gradient is
+only rounding error, its sign is random, and three runs agree on one sign in a quarter of all cases.
 
-**The arbiter.** Where native still disagrees, XLA compiles the same update, too. If native agrees with XLA, by the same
-tolerance, on every array on which the session differs, the session stands alone: a row counts it as ``session_alone``,
-not as a disagreement.
+**The arbiter.** If native still disagrees, XLA compiles the same update. If native agrees with XLA, within the same
+tolerance, on every array on which it differs from the session, the session is the exception: the row counts the case as
+``session_alone``, not as a disagreement.
 """
 
 import argparse
@@ -35,7 +36,7 @@ import numpy as np
 
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
-os.environ.setdefault("DDPG_CACHE", "off")  # every update is compiled here
+os.environ.setdefault("DDPG_CACHE", "off")  # compile every update
 
 import gymnasium as gym
 import tensorflow as tf
@@ -50,9 +51,9 @@ from ddpg.learners.native import NativeLearner
 from ddpg.learners.synced_session import assign_variables
 from ddpg.replay.minibatch import Batch
 
-KINDS = 12  # of values, on each network
-XLA_EVERY = 20  # networks
-DISTURBED, MORE = 3, 21  # runs of the reference on disturbed numbers; more of them where an array is outside
+KINDS = 12  # kinds of values per network
+XLA_EVERY = 20  # every 20th network is compared with XLA, too
+DISTURBED, MORE = 3, 21  # disturbed runs of the reference, and further ones if an array is outside the tolerance
 MAGNIFIED, RELATIVE, LEAST = 16.0, 4e-6, 1e-36
 COLUMNS = (
     *("network", "cases", "translated", "xla", "not_finite", "at_overflow", "session_alone", "disagreements"),
@@ -65,20 +66,20 @@ _SELECTED = "ReluThatSelects"
 
 @tf.RegisterGradient(_SELECTED)
 def _relu_gradient(operation: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
-    """Of a unit that is off return 0, as XLA does; TensorFlow's op multiplies by 0, which keeps NaN."""
+    """Return 0 for inactive units, as XLA does; TensorFlow's op multiplies by 0, which keeps NaN."""
     return tf.where(operation.outputs[0] > 0, gradient, tf.zeros_like(gradient))
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What one comparison gave.
+    """The result of one comparison.
 
     Attributes:
-        wrong: where the compilers disagree, in words; empty: they agree.
-        worst: the largest difference, in tolerances.
-        not_finite: NaN or infinity is among the numbers, in the same places of both.
-        at_overflow: these are in other places, and so they are where the reference is disturbed by rounding.
-        session_alone: XLA agrees with native wherever the session does not.
+        wrong: descriptions of the disagreements; empty if the compilers agree.
+        worst: the largest difference, as a multiple of the tolerance.
+        not_finite: whether NaN or infinity occurs, in the same places of both results.
+        at_overflow: whether these are in other places, as they are in disturbed runs of the reference.
+        session_alone: whether XLA agrees with native wherever the session does not.
     """
 
     wrong: list[str] = dataclasses.field(default_factory=list)
@@ -89,10 +90,10 @@ class Outcome:
 
 
 class Rivals:
-    """The same update for a session and for compilers, on the variables of one agent.
+    """The same update in a session and by compilers, on the variables of one agent.
 
     Raises:
-        Unsupported: the native compiler does not know the update.
+        Unsupported: if the native compiler does not support the update.
     """
 
     def __init__(self, case: Case, xla: bool = False):
@@ -116,12 +117,12 @@ class Rivals:
         self._initial = self._read()
 
     def close(self) -> None:
-        """Free the sessions."""
+        """Close the sessions."""
         self._disturbed.close()
         self._agent.close()
 
     def compare(self, case: Case) -> dict[str, Outcome]:
-        """Return what each compiler's update of ``case``, one of the same network, differs by from the session's."""
+        """Compare each compiler's update with the session's, for a case with this network's options and shapes."""
         start, batch = weights(case, self._initial), minibatches(case)
         expected = self._after(self._reference, start, batch)
         others = [self._disturbed(start, batch, case.updates) for _ in range(DISTURBED)]
@@ -138,7 +139,7 @@ class Rivals:
         return found
 
     def _after(self, driver: Any, start: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
-        """Return variables, metrics and TD errors after the updates."""
+        """Return the variables, metrics and TD errors after the updates."""
         session = self._agent.session
         assign_variables(session.run, list(self._variables.values()), [start[name] for name in self._variables])
         updated: LearnerResult = driver.update(session, batch, self._case.updates)
@@ -150,14 +151,14 @@ class Rivals:
 
 
 def _compared(ours: Arrays, expected: Arrays, others: list[Arrays], exact: Arrays | None = None) -> Outcome:
-    """Return how ``ours`` differs from ``expected``, beside disturbed results and, if given, the one of float64."""
+    """Compare ``ours`` with ``expected``; disturbed results and, if given, the float64 result set the tolerance."""
     outcome = Outcome()
     for name, array in expected.items():
         kind = _kinds(array)
         outcome.not_finite |= bool(kind.any())
         if not np.array_equal(_kinds(ours[name]), kind):
             if all(np.array_equal(_kinds(other[name]), kind) for other in others):
-                outcome.wrong.append(f"{name}: NaN or infinity elsewhere, {_brief(ours[name])} for {_brief(array)}")
+                outcome.wrong.append(f"{name}: NaN or infinity differ, {_brief(ours[name])} instead of {_brief(array)}")
             outcome.at_overflow = True
             continue
         with np.errstate(invalid="ignore", over="ignore"):
@@ -174,12 +175,12 @@ def _compared(ours: Arrays, expected: Arrays, others: list[Arrays], exact: Array
 
 
 def _kinds(array: np.ndarray) -> np.ndarray:
-    """Return 0 where a number is finite, and one number each for NaN and the infinities."""
+    """Return 0 for finite numbers, 1 for NaN, 2 for infinity and 3 for minus infinity."""
     return np.where(np.isnan(array), 1, np.where(np.isinf(array), np.where(array > 0, 2, 3), 0))
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the largest difference where both are finite."""
+    """Return the largest difference of numbers that are finite in both arrays."""
     both = np.isfinite(one) & np.isfinite(other)
     return float(np.max(np.abs(np.subtract(one, other, dtype=np.float64))[both], initial=0.0))
 
@@ -189,7 +190,7 @@ def _brief(array: np.ndarray) -> str:
 
 
 def _with_xla(case: Case) -> Outcome:
-    """Return native's outcome of one case, with XLA as the arbiter."""
+    """Return native's outcome for one case, with XLA as the arbiter."""
     rivals = Rivals(case, xla=True)
     try:
         return rivals.compare(case)["native"]
@@ -198,7 +199,7 @@ def _with_xla(case: Case) -> Outcome:
 
 
 def disagreements(case: Case, xla: bool = False) -> list[str]:
-    """Return where the compilers disagree on one case."""
+    """Return descriptions of the compilers' disagreements on one case."""
     try:
         rivals = Rivals(case, xla)
     except (Unsupported, UsageError):
@@ -210,7 +211,7 @@ def disagreements(case: Case, xla: bool = False) -> list[str]:
 
 
 def shrunk(case: Case, xla: bool, most: int = 80) -> Case:
-    """Return the simplest case found, within ``most`` tries, that the compilers still disagree on."""
+    """Return the simplest case, found in at most ``most`` tries, on which the compilers still disagree."""
     left = most
     tried = iter(simpler(case))
     while left and (other := next(tried, None)) is not None:
@@ -221,7 +222,7 @@ def shrunk(case: Case, xla: bool, most: int = 80) -> Case:
 
 
 def network_of(seed: int, index: int, xla: bool) -> tuple[Rivals | Unsupported, list[Case]]:
-    """Return one sampled network, or why there is no native update of it, and the cases to compare on it."""
+    """Return a random network, or why the native compiler does not support it, and the cases to compare on it."""
     rng = np.random.default_rng([seed, index])
     while True:
         case = sample(rng)
@@ -230,19 +231,19 @@ def network_of(seed: int, index: int, xla: bool) -> tuple[Rivals | Unsupported, 
             return Rivals(case, xla), cases
         except Unsupported as reason:
             return reason, cases
-        except UsageError:  # options that do not go together, which only building tells
+        except UsageError:  # some invalid combinations of options are detected only while building
             continue
 
 
 def fuzz(seed: int, networks: range) -> Iterator[tuple[dict[str, Any], list[tuple[Case, bool, list[str]]]]]:
-    """Yield, network by network, its row of the table and the cases that the compilers disagree on."""
+    """Yield, for each network, its row of the table and the cases on which the compilers disagree."""
     for index in networks:
         start, xla = time.perf_counter(), index % XLA_EVERY == XLA_EVERY // 2
         rivals, cases = network_of(seed, index, xla)
         row: dict[str, Any] = dict.fromkeys(COLUMNS, 0) | {"network": index, "cases": len(cases), "xla": int(xla)}
         wrong = []
         if isinstance(rivals, Unsupported):
-            print(f"{index}: not translated: {rivals}", file=sys.stderr)
+            print(f"{index}: not supported: {rivals}", file=sys.stderr)
         else:
             row["translated"] = 1
             for case in cases:
@@ -268,13 +269,13 @@ def fuzz(seed: int, networks: range) -> Iterator[tuple[dict[str, Any], list[tupl
 
 
 def main() -> int:
-    """Compare one case, or as many as are asked for."""
+    """Compare the given case, or a number of random cases; return whether there was a disagreement."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=2000, help="cases")
-    parser.add_argument("--case", help="one case as JSON, as a disagreement prints it")
-    parser.add_argument("--xla", action="store_true", help="that case by XLA, too")
-    parser.add_argument("--no-shrink", action="store_true", help="print disagreements as they were found")
+    parser.add_argument("--count", type=int, default=2000, help="number of cases")
+    parser.add_argument("--case", help="compare one case, in the JSON that is printed for a disagreement")
+    parser.add_argument("--xla", action="store_true", help="compare this case with XLA, too")
+    parser.add_argument("--no-shrink", action="store_true", help="print disagreements without simplifying them")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.case:

@@ -1,18 +1,18 @@
-"""Damaged and crafted run directories: what is refused, what is noticed, and what passes with other numbers.
+"""Resume runs from damaged and forged run directories: no change may go unnoticed, crash, or take much memory or time.
 
     python -m benchmarks.faults.damage [--trials 1000] [--seed 0]
 
-Each trial changes one file of a copy of a run directory: bytes of it are overwritten, removed, inserted or moved, it is
-cut, emptied, blown up, swapped for another file, replaced by a link, a pipe or a directory; or one value in a manifest
-or in ``config.json`` is replaced and the checksum made to fit. Then the run is resumed, in a process of its own, up to
-where it would learn. A trial ends in one of these:
+Each trial changes one file in a copy of a run directory. Its bytes are overwritten, removed, inserted or moved; or the
+file is cut, emptied, enlarged, swapped for another file, or replaced by a link, a pipe or a directory; or one value in
+a manifest or in ``config.json`` is replaced and the checksum adjusted. Then another process resumes the run up to the
+point where it would learn. A trial has one of these outcomes:
 
-- ``refused``: one line of a ``UsageError``.
-- ``told``: it goes on from another checkpoint, or leaves something out, and a warning says so.
-- ``same``: everything that was read is what was saved.
-- ``forged``: another value within its range, with a checksum to fit; checksums tell damage, not forgery.
-- ``a cell of a table``: a number in a table written for people; nothing is computed from those.
-- ``SILENT``, ``TRACEBACK``, ``MEMORY`` (over 200 MB), ``TIME`` (over 5 s): what must not be.
+- ``refused``: a ``UsageError`` with one line.
+- ``told``: a warning says that the run continues from another checkpoint or without some data.
+- ``same``: everything that was read equals what was saved.
+- ``forged``: another value within its range, with a matching checksum; checksums detect damage, not forgery.
+- ``a cell of a table``: a number in a table for users, from which nothing is computed.
+- ``SILENT``, ``TRACEBACK``, ``MEMORY`` (over 200 MB), ``TIME`` (over 5 s): failures.
 """
 
 import argparse
@@ -44,7 +44,7 @@ EVIL: list[Any] = [
 
 
 class AboutToLearn(BaseException):
-    """Everything is read."""
+    """Raised when everything has been read."""
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
@@ -74,7 +74,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 def replaced(path: Path, others: list[Path], rng: random.Random) -> str:
-    """Put something else in the place of a file; say what."""
+    """Replace a file by something else; return a description."""
     kind = rng.choice(["empty", "another file", "link to a device", "pipe", "directory", "4 GB", "deep JSON"])
     content = path.read_bytes()
     path.unlink()
@@ -96,7 +96,7 @@ def replaced(path: Path, others: list[Path], rng: random.Random) -> str:
 
 
 def crafted(path: Path, rng: random.Random) -> str:
-    """Replace one value of a document, and make its checksum fit; say which."""
+    """Replace one value of a JSON document and adjust its checksum; return a description."""
     from ddpg.checkpoints import safe_json
 
     fields = json.loads(path.read_text())
@@ -121,7 +121,7 @@ def crafted(path: Path, rng: random.Random) -> str:
 
 
 def read_all(run: Path, told: list[str]) -> dict[str, Any]:
-    """Resume a run up to where it learns; return digests of what was read."""
+    """Resume a run up to the point where it would learn; return digests of what was read."""
     import ddpg
     from ddpg.agents.off_policy import OffPolicyAgent
 
@@ -156,7 +156,7 @@ def _plain(array: Any) -> Any:
 
 
 def outcome(run: Path, sound: dict[str, Any], forged: bool) -> str:
-    """Return how reading a changed run ends."""
+    """Return the outcome of resuming a changed run."""
     from ddpg.errors import UsageError
 
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
@@ -168,7 +168,7 @@ def outcome(run: Path, sound: dict[str, Any], forged: bool) -> str:
     except Exception as error:
         result = f"TRACEBACK {type(error).__name__}: {error}"
     else:
-        found = json.loads(json.dumps(found))  # as the sound one came
+        found = json.loads(json.dumps(found))  # as the values of the sound run were converted
         differ = [name for name in found if found[name] != sound[name]]
         if not differ:
             result = "same"
@@ -182,7 +182,7 @@ def outcome(run: Path, sound: dict[str, Any], forged: bool) -> str:
             result = f"SILENT {' '.join(differ)}"
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    # An agent that is made takes some of both by itself; what sound runs take is the measure.
+    # Making an agent takes some memory and time itself, so limits are relative to a sound run.
     if memory > MOST_MEMORY + sound["memory"]:
         return f"MEMORY {memory / 1000:.0f} MB, {result}"
     if seconds > MOST_TIME + sound["seconds"]:
@@ -209,7 +209,7 @@ def in_a_fork(work: Callable[[], Any]) -> Any:
 
 
 def measured(run: Path) -> dict[str, Any]:
-    """Return what a sound run reads, and what that takes."""
+    """Return what resuming a sound run reads, with its memory and seconds."""
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
     found = read_all(run, [])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
@@ -217,7 +217,7 @@ def measured(run: Path) -> dict[str, Any]:
 
 
 def train(root: Path) -> None:
-    """Leave a run with two checkpoints."""
+    """Train a run that leaves two checkpoints."""
     import ddpg
 
     options = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 4, "buffer_size": 60}
@@ -227,12 +227,12 @@ def train(root: Path) -> None:
 
 
 def main() -> None:
-    """Run the trials."""
+    """Run the trials and write the table of failures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000, metavar="N")
-    parser.add_argument("--seed", type=int, default=0, help="of what is changed")
+    parser.add_argument("--seed", type=int, default=0, help="of the random changes")
     options = parser.parse_args()
-    import ddpg.runs.training  # noqa: F401  once, for all that are forked
+    import ddpg.runs.training  # noqa: F401  once, for all forked processes
 
     rng = random.Random(options.seed)
     rows, counts = [], collections.Counter()

@@ -1,9 +1,9 @@
-"""Full and read-only disks: real ones of memory, so this needs root (and Linux).
+"""Train and resume runs on full and read-only disks (tmpfs mounts, so this needs root and Linux).
 
     python -m benchmarks.faults.disks
 
-Each time one line tells the path and the errno, the exit status is 4, what was saved can be read, and with room the
-run goes on to what a run leaves that never met a full disk.
+Each command must print one line with the path and the errno and exit with status 4, and saved checkpoints must stay
+readable. With free space again, the resumed run must leave the same files as a run without interruption.
 """
 
 import argparse
@@ -23,7 +23,7 @@ TRAINING += ("--evaluation-interval", "1000", "--evaluation-episodes", "2")
 
 @contextlib.contextmanager
 def disk(folder: Path, size: str) -> Iterator[Path]:
-    """Mount a disk of memory."""
+    """Mount a tmpfs of this size."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
@@ -33,7 +33,7 @@ def disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 def fill(folder: Path, leave: int = 0) -> Path:
-    """Fill a disk up to ``leave`` bytes; return the file that does."""
+    """Fill a disk until ``leave`` bytes are free; return the file that fills it."""
     status = os.statvfs(folder)
     filler = folder / "filler"
     with filler.open("wb") as file, contextlib.suppress(OSError):
@@ -42,7 +42,7 @@ def fill(folder: Path, leave: int = 0) -> Path:
 
 
 def wait_for(root: Path, table: str, count: int) -> Path:
-    """Wait until a run has so many rows in a table."""
+    """Wait until a run's table has ``count`` rows; return the run directory."""
     for _ in range(6000):
         run = common.run_in(root)
         if run is not None and len(common.rows(run, table)) >= count:
@@ -52,7 +52,7 @@ def wait_for(root: Path, table: str, count: int) -> Path:
 
 
 def under_way(folder: Path, straight: dict[str, str], leave: int) -> dict:
-    """Let the disk of a run fill up after its first evaluation; then make room, and resume."""
+    """Fill the disk of a run after its first evaluation; then free the space and resume."""
     process = common.start(*TRAINING, "--root", str(folder / "runs"))
     run = wait_for(folder / "runs", "evaluations", 1)
     filler = fill(folder, leave)
@@ -61,22 +61,22 @@ def under_way(folder: Path, straight: dict[str, str], leave: int) -> dict:
     filler.unlink()
     status, _ = common.finish("resume", str(run), "--no-progress-bar")
     row = {"status": process.returncode, "kept": " ".join(kept), "resumed": status}
-    return row | {"differ": differences(run, straight), **told(said, folder)}
+    return row | {"differ": differences(run, straight), **message_row(said, folder)}
 
 
 def differences(run: Path, straight: dict[str, str]) -> str:
-    """Return what of a run is not as in the straight one."""
+    """Return the names of what differs between a run and the uninterrupted one."""
     found = common.digest(run)
     return " ".join(name for name in straight if found[name] != straight[name]) or "nothing"
 
 
-def told(said: str, folder: Path) -> dict:
-    """Return what a command said, without where its disk is mounted."""
+def message_row(said: str, folder: Path) -> dict:
+    """Return the number of lines and the text of a message, with the mount point replaced."""
     return {"lines": said.strip().count("\n") + 1, "said": said.strip().replace(str(folder), "DISK")}
 
 
 def read_only(folder: Path, straight: dict[str, str]) -> list[dict]:
-    """Kill a run, make its disk read-only, and begin and resume runs there; then resume it on a disk that is not."""
+    """Kill a run, make its disk read-only, try to train and resume there; then make it writable and resume."""
     process = common.start(*TRAINING, "--root", str(folder / "runs"))
     run = wait_for(folder / "runs", "evaluations", 1)
     process.kill()
@@ -87,24 +87,24 @@ def read_only(folder: Path, straight: dict[str, str]) -> list[dict]:
     subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
     status, _ = common.finish("resume", str(run), "--no-progress-bar")
     return [
-        {"moment": "train on a read-only disk", "status": begun, **told(said_begun, folder)},
+        {"moment": "train on a read-only disk", "status": begun, **message_row(said_begun, folder)},
         {
             **{"moment": "resume on a read-only disk", "status": resumed, "resumed": status},
-            **{"differ": differences(run, straight), **told(said_resumed, folder)},
+            **{"differ": differences(run, straight), **message_row(said_resumed, folder)},
         },
     ]
 
 
 def at_the_beginning(folder: Path) -> dict:
-    """Begin a run on a full disk."""
+    """Start a run on a full disk."""
     fill(folder)
     status, said = common.finish(*TRAINING, "--root", str(folder / "runs"))
     left = [path.name for path in (folder / "runs").rglob("*") if path.is_file()]
-    return {"status": status, "kept": " ".join(left), **told(said, folder)}
+    return {"status": status, "kept": " ".join(left), **message_row(said, folder)}
 
 
 def a_row_and_events(folder: Path) -> list[dict]:
-    """Write rows and events, one after another, to a full disk."""
+    """Write CSV rows, then TensorBoard events, to a full disk."""
     from ddpg.runs.log_writers import EventFileWriter
     from ddpg.runs.run_directory import CSVTable
 
@@ -122,7 +122,7 @@ def a_row_and_events(folder: Path) -> list[dict]:
                     file.flush()
             found.append({"moment": name, "said": "nothing"})
         except OSError as error:
-            found.append({"moment": name, **told(str(error), folder)})
+            found.append({"moment": name, **message_row(str(error), folder)})
         if isinstance(file, CSVTable):
             found[-1]["differ"] = "nothing" if (folder / "metrics.csv").read_bytes().endswith(b"\n") else "a torn row"
         with contextlib.suppress(OSError):
@@ -134,7 +134,7 @@ def a_row_and_events(folder: Path) -> list[dict]:
 def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     if os.geteuid() != 0:
-        raise SystemExit("this mounts disks, and needs root")
+        raise SystemExit("this mounts disks and needs root")
     with tempfile.TemporaryDirectory(prefix="disks-") as name:
         root = Path(name)
         status, said = common.finish(*TRAINING, "--root", str(root / "straight"))

@@ -1,21 +1,21 @@
-"""An update in Monte Carlo arithmetic: how far rounding can move what it computes.
+"""Run an update in Monte Carlo arithmetic, to estimate how far rounding can move its results.
 
-Every float that an op computes is multiplied by 1 + ε, ε drawn anew for each number within two units in the last place
-(D. S. Parker, Monte Carlo Arithmetic, 1997), and weights and minibatches are disturbed once within four. A sum in
-another order, or a product and a sum in one rounding, is such a disturbance. Cancellation shows, and so does what an
-optimiser magnifies.
+Every float that an op computes is multiplied by 1 + ε, with a new random ε for each number, within two units in the
+last place (D. S. Parker, Monte Carlo Arithmetic, 1997). Weights and minibatches are disturbed once, within four units.
+This imitates sums in another order and fused multiply-adds, and it shows cancellation and magnification by an
+optimiser.
 
 Underflow is an absolute error: fl(x∘y) = (x∘y)(1 + δ) + η with |δ| ≤ 2⁻²⁴ and |η| ≤ 2⁻¹²⁶, the smallest normal number,
-where subnormal results are flushed to 0 (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section
-2.1). A compiler that flushes and a session that does not are η apart, which a kink (ReLU, SELU) turns into another
-gradient. So what is not exactly 0 also gets a random η; both errors are allowed four times their bound.
+if subnormal results are flushed to 0 (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 2.1).
+Results of a compiler that flushes and a session that does not differ by η, which a kink (ReLU, SELU) turns into another
+gradient. So every number that is not exactly 0 also gets a random η. Both errors may be four times their bound.
 
-Overflow depends on the order of a sum. Of products beyond ±3.4e38 of both signs, a running sum with fused
-multiply-adds keeps the sign of the first (an infinity plus a finite product, however large, is that infinity), and two
-partial sums, as the lanes of a vector keep them, meet as ∞ − ∞ = NaN. So every sum, of a product of matrices too, is
-computed as two partial sums of a random half of its terms each, drawn anew in every run, and one such pair in two keeps
-the first infinity. The partial sums are rounded, too, by as much as √n roundings of a running sum of n terms (Higham,
-section 4.2): in a sum that cancels, that is large beside it.
+Overflow depends on the order of a sum. If products of both signs exceed ±3.4e38, a running sum with fused multiply-adds
+keeps the sign of the first (an infinity plus any finite product is that infinity), while two partial sums, as in the
+lanes of a vector, add to ∞ − ∞ = NaN. So every sum, also in matrix products, is computed as two partial sums over
+random halves of its terms, drawn anew in every run, and with probability one half such a pair keeps the first infinity.
+The partial sums are rounded by as much as √n roundings of a running sum of n terms (Higham, section 4.2), which matters
+in sums that cancel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ v1 = tf.compat.v1
 
 INPUTS, COMPUTED, UNDERFLOW = 4 * 2.0**-23, 2 * 2.0**-23, 4 * 2.0**-126
 SCOPE = "disturbed"
-# What rounds nothing: copies, comparisons, what is read and what is written.
+# Operations without rounding: copies, comparisons, reads and writes.
 _EXACT = {
     *("Const", "Placeholder", "Identity", "IdentityN", "StopGradient", "PreventGradient", "ReadVariableOp", "NoOp"),
     *(
@@ -66,11 +66,11 @@ _EXACT = {
 
 
 class Disturbed:
-    """The update of some networks in a graph and sessions of its own: disturbed, and in float64.
+    """An update in two graphs and sessions of its own: one with disturbances, one in float64.
 
     Args:
         update: the symbolic update; its graph is extended.
-        variables: all that it reads or writes, by name.
+        variables: all variables that it reads or writes, by name.
         batch_size: B.
         seed: of the disturbances.
     """
@@ -105,18 +105,18 @@ class Disturbed:
                 self._set(session, {network.learning_rate.name: np.float32(rate)})
 
     def close(self) -> None:
-        """Free the sessions."""
+        """Close the sessions."""
         for session in self._sessions:
             session.close()
 
     def __call__(self, start: Mapping[str, np.ndarray], batch: Batch, updates: int) -> dict[str, np.ndarray]:
-        """Return variables, metrics and TD errors after ``updates`` on minibatches ``[K, B, ...]``, all disturbed."""
+        """Return variables, metrics and TD errors after disturbed ``updates`` on minibatches ``[K, B, ...]``."""
         start = {name: value if name.endswith("steps:0") else self._nudged(value) for name, value in start.items()}
         batch = batch.map(self._nudged).replace(terminated=batch.terminated)
         return self._run(self._sessions[0], start, batch, updates)
 
     def in_float64(self, start: Mapping[str, np.ndarray], batch: Batch, updates: int) -> dict[str, np.ndarray]:
-        """Return them in float64, undisturbed."""
+        """Return the same results in float64, without disturbances."""
         return self._run(self._sessions[1], start, batch, updates)
 
     def _run(
@@ -138,13 +138,13 @@ class Disturbed:
 
     def _set(self, session: tf.compat.v1.Session, values: Mapping[str, np.ndarray]) -> None:
         left = dict(values)
-        while left:  # several may begin as the same tensor: one of those at a time
+        while left:  # several variables may share one initial tensor, which can hold only one value at a time
             first = {self._initial[name][1]: name for name in reversed(left)}
             initializers = [self._initial[name][0] for name in first.values()]
             session.run(initializers, {initial: left.pop(name) for initial, name in first.items()})
 
     def _nudged(self, array: np.ndarray) -> np.ndarray:
-        """Return floats disturbed; what is 0 stays so."""
+        """Return disturbed floats; zeros stay zero."""
         if array.dtype != np.float32:
             return array
         random = self._rng.uniform(-1, 1, array.shape)
@@ -167,9 +167,7 @@ def _with_noise(graph: tf.Graph, seed: int) -> tf.compat.v1.GraphDef:
                 if name in disturbed:
                     node.input[index] = disturbed[name]
     inputs = {node.name: node.input for node in given.node}
-    sources: dict[
-        str, str
-    ] = {}  # of each placeholder of the noise's graph, the tensor of the update's that it stands for
+    sources: dict[str, str] = {}  # the update's tensor for each placeholder in the noise's graph
 
     def stand_in(source: str, shape: tf.TensorShape) -> tf.Tensor:
         name = f"{SCOPE}/given_{len(sources)}"
@@ -216,7 +214,7 @@ def _with_noise(graph: tf.Graph, seed: int) -> tf.compat.v1.GraphDef:
 
 
 def _in_float64(graph: tf.Graph) -> tf.compat.v1.GraphDef:
-    """Return the graph with float64 for every float32, in the branches of its conditionals, too."""
+    """Return the graph with float64 in place of float32, also in the branches of its conditionals."""
     given = graph.as_graph_def()
     double = {tf.float32.as_datatype_enum: tf.float64.as_datatype_enum}
     nodes = list(given.node)

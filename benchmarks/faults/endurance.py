@@ -1,18 +1,19 @@
-"""Ten million steps of a small environment: memory, open files, threads and bytes on disk while `ddpg train` runs.
+"""Look for leaks in ten million steps of `ddpg train`: memory, open files, threads and bytes on disk.
 
     python -m benchmarks.faults.endurance [one|vector] [--steps 10000000] [--root DIR]
-    python -m benchmarks.faults.endurance one --root DIR    # again after a break: goes on with `ddpg resume`
-    python -m benchmarks.faults.endurance --summary         # measures nothing; reads the CSV files
+    python -m benchmarks.faults.endurance one --root DIR    # after an interruption: continues with `ddpg resume`
+    python -m benchmarks.faults.endurance --summary         # only summarises the CSV files
 
-`one` steps a single environment with a ring of 100,000 transitions, which goes round a hundred times. `vector` steps 64
-with a ring of a million, which goes round ten times, 3-step returns and priorities. Both evaluate and save a checkpoint
-every 100,000 steps. The process is watched from outside, through /proc: a row for every row of its `metrics.csv`, with
-the largest resident memory since the row before. Rows are written to `benchmarks/results/faults/endurance_<case>.csv`.
+`one` steps a single environment; its replay memory of 100,000 transitions is overwritten a hundred times. `vector`
+steps 64 environments, with 3-step returns, priorities and a memory of a million, which is overwritten ten times. Both
+evaluate and save a checkpoint every 100,000 steps. The process is watched from outside, through /proc: for every row of
+its `metrics.csv`, a row is written to `benchmarks/results/faults/endurance_<case>.csv`, with the largest resident
+memory since the row before.
 
-Memory counts from when the ring is full and two checkpoints lie on the disk: from there on the private memory
-(`RssAnon`) of every row between two checkpoints may lie at most 2 % above that of the first, and the number of open
-files, of threads and of files in the run directory may not grow. Rows at a checkpoint may show what saving takes for a
-moment, which is told apart.
+Rows count once the replay memory is full and two checkpoints exist. From then on, the private memory (`RssAnon`) of
+rows between two checkpoints may be at most 2 % above that of the first one, and the numbers of open files, of threads
+and of files in the run directory may not grow. Memory that is used only while a checkpoint is saved is reported
+separately.
 """
 
 import argparse
@@ -44,7 +45,7 @@ POLL = 0.2  # s
 
 
 def process_of(number: int) -> dict[str, Any] | None:
-    """Return private and resident memory (MB), open files and threads of a process; ``None`` once it has ended."""
+    """Return a process's private and resident memory (MB), open files and threads; ``None`` if it has ended."""
     folder = Path("/proc") / str(number)
     try:
         status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
@@ -59,7 +60,7 @@ def process_of(number: int) -> dict[str, Any] | None:
 
 
 def disk_of(run: Path) -> dict[str, int]:
-    """Return the number of a run's files, and the bytes of its checkpoints, tables and events."""
+    """Return the number of files of a run, and the bytes of its checkpoints, tables and events."""
     sizes: dict[str, int] = {"files": 0, "checkpoints": 0, "tables": 0, "events": 0}
     for path in run.rglob("*"):
         try:
@@ -76,7 +77,7 @@ def disk_of(run: Path) -> dict[str, int]:
 
 
 def last_step(table: Path) -> int | None:
-    """Return the step of the last whole row of ``metrics.csv``, without reading all of it."""
+    """Return the step of the last complete row of ``metrics.csv``, without reading the whole file."""
     try:
         with table.open("rb") as file:
             file.seek(max(0, table.stat().st_size - 4096))
@@ -99,27 +100,27 @@ def samples(process: subprocess.Popen, root: Path) -> Iterator[dict[str, Any]]:
         step = last_step(run / "metrics.csv") if run else None
         if run is None or step is None or step == seen:
             continue
-        if seen is not None:  # of the first row after a resumption there is no peak
+        if seen is not None:  # the first row after resuming has no peak
             yield {"timesteps": step, **found, "peak_mb": peak, **disk_of(run)}
         seen, peak = step, 0.0
 
 
 def read(case: str) -> list[dict[str, float]]:
-    """Return the rows that were written for a case."""
+    """Return the rows of a case's file."""
     with path_of(case).open(newline="") as file:
         return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
 def path_of(case: str) -> Path:
-    """Return where the rows of a case are written."""
+    """Return the path of a case's file."""
     return common.RESULTS / f"endurance_{case}.csv"
 
 
 def summary(case: str) -> dict[str, Any]:
-    """Return how flat memory was from when the ring was full, and what else changed from there on."""
+    """Return how much memory, files and threads changed after the replay memory was full."""
     rows = read(case)
     flat = [row for row in rows if row["timesteps"] >= RINGS[case] + 2 * EVERY]
-    between = [row for row in flat if row["timesteps"] % EVERY >= EVERY // 4]  # nothing is being saved
+    between = [row for row in flat if row["timesteps"] % EVERY >= EVERY // 4]  # no checkpoint is being saved
     first, last = between[0], between[-1]
 
     def span(name: str) -> str:
@@ -144,7 +145,7 @@ def summary(case: str) -> dict[str, Any]:
 
 
 def measure(case: str, steps: int, root: Path) -> None:
-    """Train, or go on with the run in ``root``; write what is seen meanwhile."""
+    """Train, or resume the run in ``root``, and write a row for every row of its metrics."""
     run = common.run_in(root)
     if run is None:
         flags = ("--total-timesteps", str(steps), "--evaluation-interval", str(EVERY), "--root", str(root))
@@ -168,15 +169,17 @@ def measure(case: str, steps: int, root: Path) -> None:
         finally:
             status = process.wait()
     if status:
-        raise SystemExit(f"ddpg ended with status {status}; the same command with --root {root} goes on")
+        raise SystemExit(f"ddpg ended with status {status}; to continue, repeat the command with --root {root}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{' or '.join(CASES)}; default: all")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--root", type=Path, help="where runs are kept and gone on with; by default nowhere")
-    parser.add_argument("--summary", action="store_true", help="measure nothing; summarise what was measured")
+    parser.add_argument(
+        "--root", type=Path, help="folder to keep runs in and resume them from; default: a temporary one"
+    )
+    parser.add_argument("--summary", action="store_true", help="summarise earlier measurements without new ones")
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     cases = options.cases or list(CASES)

@@ -1,10 +1,9 @@
-"""Every fault of an environment and every input that cannot work, as a real run: what is said, and what is kept.
+"""Run ``ddpg train`` with faulty environments and invalid inputs, and check its message, exit code and checkpoints.
 
     python benchmarks/faults/environments.py [--only NAME...] [--json benchmarks/results/faults/environments.json]
 
-The environments are those of ``tests/faulty_envs.py``. Each case is a run of ``ddpg train`` in a process of
-its own; it is as it should be where it ends by itself, with the exit code in the table
-and with one line on stderr that says what is expected of it, and where the files it must leave are there.
+The environments are those of ``tests/faulty_envs.py``. Each case runs in its own process. It passes if the process ends
+by itself with the expected exit code and one expected line on stderr, and if it leaves the expected files.
 """
 
 import argparse
@@ -24,7 +23,7 @@ RUN = ["--seed", "0", "--total-timesteps", "400", "--evaluation-interval", "100"
 
 
 class Case(NamedTuple):
-    """A run, the exit code it must have, what its line must say, and whether a checkpoint must be left."""
+    """A run's arguments, its exit code, a pattern of its message, and whether it must leave a checkpoint."""
 
     arguments: list[str]
     code: int
@@ -79,7 +78,7 @@ CASES = {
 
 
 def outcome(name: str, case: Case) -> dict:
-    """Run a case in a folder of its own."""
+    """Run a case in its own folder and return its row of the table."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests"), "TF_CPP_MIN_LOG_LEVEL": "3"}
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "file").write_text("")
@@ -94,7 +93,7 @@ def outcome(name: str, case: Case) -> dict:
         runs = list(Path(folder).rglob("config.json"))
     lines = process.stderr.splitlines()
     said = len(lines) == 1 and re.search(case.says, lines[0]) if case.says else not lines
-    # Where nothing is to be kept nothing was made, no run directory either.
+    # If no checkpoint is expected, there must not be a run directory either.
     whole = bool(kept) if case.kept else not kept and not runs
     return {
         "case": name,
@@ -109,7 +108,7 @@ def outcome(name: str, case: Case) -> dict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="cases whose names begin like this")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only cases whose names begin with NAME")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     options = parser.parse_args()
     rows = []
@@ -117,13 +116,13 @@ def main() -> int:
         if options.only and not name.startswith(tuple(options.only)):
             continue
         rows.append(row := outcome(name, case))
-        mark = "" if row["as_it_should_be"] else "  <-- NOT AS IT SHOULD BE"
+        mark = "" if row["as_it_should_be"] else "  <-- FAILED"
         print(f"{name:26} {row['exit_code']:4} {','.join(row['kept']) or '-':16} {row['says'][:150]}{mark}", flush=True)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
     good = sum(row["as_it_should_be"] for row in rows)
-    print(f"{good} of {len(rows)} as they should be")
+    print(f"{good} of {len(rows)} cases passed")
     return 0 if good == len(rows) else 1
 
 

@@ -1,8 +1,8 @@
-"""Straight and interrupted runs, compared by SHA-256 of all that they leave.
+"""Compare interrupted with uninterrupted runs, by SHA-256 of everything that they leave.
 
     python -m benchmarks.faults.exact [CASE...] [--steps N] [--signal KILL|INT|TERM] [--root DIR] [--name NAME]
 
-Each case is trained once straight, and once interrupted at three tenths, a half and four fifths of its steps.
+Each case is trained once without interruption, and once interrupted after 30, 50 and 80 % of its steps.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SHARES = (0.3, 0.5, 0.8)
 
 
 def interrupt(process: subprocess.Popen, root: Path, at: int, number: int) -> int | None:
-    """Send a signal once a run goes beyond a step; return where that was, ``None`` if the run had ended."""
+    """Send a signal once a run has passed step ``at``; return the step, or ``None`` if the run had ended."""
     while process.poll() is None:
         time.sleep(0.05)
         run = common.run_in(root)
@@ -41,7 +41,7 @@ def interrupt(process: subprocess.Popen, root: Path, at: int, number: int) -> in
 
 
 def compare(case: str, steps: int, root: Path, number: int) -> dict:
-    """Return what differs between the straight and the interrupted run of a case."""
+    """Return the differences between the uninterrupted and the interrupted run of a case."""
     env, _, flags = CASES[case]
     training = ("train", env, "--seed", "3", "--total-timesteps", str(steps), "--no-progress-bar", *flags)
     status, said = common.finish(*training, "--root", str(root / "straight"))
@@ -57,7 +57,7 @@ def compare(case: str, steps: int, root: Path, number: int) -> dict:
     said = process.communicate()[1]
     runs = [common.run_in(root / kind) for kind in ("straight", "broken")]
     assert all(runs), said
-    assert len(stops) == len(SHARES), f"{case} had ended before it was interrupted {len(SHARES)} times"
+    assert len(stops) == len(SHARES), f"{case} ended before it was interrupted {len(SHARES)} times"
     straight, broken = map(common.digest, runs)
     differ = [name for name in straight if straight[name] != broken[name]]
     return {
@@ -75,13 +75,15 @@ def compare(case: str, steps: int, root: Path, number: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
-    parser.add_argument("--steps", type=int, help="instead of each case's own")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)}; default: all")
+    parser.add_argument("--steps", type=int, help="environment steps of every case; default: the case's own number")
     parser.add_argument("--signal", default="KILL", choices=("KILL", "INT", "TERM"))
-    parser.add_argument("--root", type=Path, help="where runs are kept; by default nowhere")
-    parser.add_argument("--name", help="of the table's file; by default exact, or exact_int and exact_term")
+    parser.add_argument("--root", type=Path, help="folder to keep runs in; default: a temporary one")
+    parser.add_argument("--name", help="name of the table's file; default: exact, or exact_int and exact_term")
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and so would runs
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # background jobs of a shell, and their children, ignore it
     root = options.root or Path(tempfile.mkdtemp(prefix="exact-"))
     name = options.name or ("exact" if options.signal == "KILL" else f"exact_{options.signal.lower()}")
     table = []

@@ -1,10 +1,10 @@
-"""``ddpg train`` killed (SIGKILL) at random moments, and resumed.
+"""Kill ``ddpg train`` (SIGKILL) at random moments, and resume it.
 
     python -m benchmarks.faults.kills [--kills 100] [--seed 0] [--steps 2000]
 
-A run counts as resumed if ``ddpg resume`` ends with status 0 and everything is what a straight run leaves. A kill
-before there is a run directory leaves nothing to resume, and nothing in the way of the next run: every tenth moment is
-one of the start, the others come after the directory.
+A run counts as resumed if ``ddpg resume`` ends with status 0 and leaves the same files as an uninterrupted run. Every
+tenth kill comes before the run directory exists; then there is nothing to resume, and the next run must work. All
+others come later.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from benchmarks.faults import common
 
 
 def until_begun(process: subprocess.Popen, root: Path) -> float:
-    """Wait for a process's run directory, or its end; return the seconds that took."""
+    """Wait until a process has made its run directory or ended; return the seconds."""
     begun = time.perf_counter()
     while process.poll() is None and common.run_in(root) is None:
         time.sleep(0.02)
@@ -28,7 +28,7 @@ def until_begun(process: subprocess.Popen, root: Path) -> float:
 
 
 def trial(number: int, share: float, times: tuple[float, float], training: tuple, root: Path, straight: dict) -> dict:
-    """Kill a run at a ``share`` of its time, or of its start's; return what became of it."""
+    """Kill a run after a ``share`` of its time, or of its start's time, and resume it; return the table's row."""
     process = common.start(*training, "--root", str(root))
     starting = number % 10 == 0
     if not starting:
@@ -63,7 +63,7 @@ def trial(number: int, share: float, times: tuple[float, float], training: tuple
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     parser.add_argument("--steps", type=int, default=2_000)
     options = parser.parse_args()
     moments = random.Random(options.seed)
@@ -88,7 +88,7 @@ def main() -> None:
             shutil.rmtree(root / str(number))
     good = sum(row["status"] == 0 and row["differ"] == "nothing" and row["best"] for row in table)
     common.report("kills", table, kills=options.kills, resumed_as_if_never_killed=good)
-    print(f"{good} of {options.kills} ended as if they had not been killed")
+    print(f"{good} of {options.kills} runs ended exactly as if they had not been killed")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Code planted in each kind of file: is any of it executed?
+"""Plant code in every file that is loaded, and check that none of it is executed.
 
     python -m benchmarks.faults.payloads [--only TEXT]
 
-A payload, run, would leave a mark. It is planted as a pickle in every file of a run directory and of its checkpoints,
-as a NumPy archive of objects, as text in names and cells, as a module to import, and as a link to a program.
+An executed payload leaves a marker file. It is planted as a pickle in every file of a run directory and its
+checkpoints, as a NumPy archive of objects, as text in names and cells, and as a module that could be imported.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from benchmarks.faults import common
 
 
 class Payload:
-    """Leaves a mark where it is unpickled."""
+    """Creates the marker file when it is unpickled."""
 
     mark = ""
 
@@ -33,21 +33,21 @@ class Payload:
 
 
 def archive() -> bytes:
-    """Return a NumPy archive of objects."""
+    """Return a NumPy archive with a pickled object."""
     file = io.BytesIO()
     np.savez(file, weights=np.array([Payload()], dtype=object))
     return file.getvalue()
 
 
 def resealed(run: Path, **fields: object) -> None:
-    """Change ``config.json``, with a checksum to fit."""
+    """Change ``config.json`` and adjust its checksum."""
     from ddpg.runs import run_config
 
     run_config.write(run, run_config.read(run) | fields)
 
 
 def planted(run: Path, module: str) -> dict[str, Callable[[Path], object]]:
-    """Return what plants a payload in a copy of ``run``, by where that is."""
+    """Return functions that plant a payload in a copy of ``run``, by a description of the place."""
     code = f"__import__('os').system('touch {Payload.mark}')"
     found: dict[str, Callable[[Path], object]] = {}
     for path in sorted(run.rglob("*")):
@@ -70,7 +70,7 @@ def planted(run: Path, module: str) -> dict[str, Callable[[Path], object]]:
 
 
 def try_commands(copy: Path, toml: Path) -> list[int]:
-    """Return the statuses of every command that reads a run directory or a configuration."""
+    """Return the exit statuses of all commands that read a run directory or a configuration."""
     from ddpg.cli.main import main as ddpg
 
     commands = [
@@ -85,7 +85,7 @@ def try_commands(copy: Path, toml: Path) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="only where TEXT is in the name")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only places whose description contains TEXT")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     table = []
@@ -96,7 +96,7 @@ def main() -> None:
         Payload.mark = str(mark)
         (root / "evil.py").write_text(f"import os\nos.system('touch {mark}')\ndef run(*_): ...\n")
         (root / "evil.toml").write_bytes(pickle.dumps(Payload()))
-        sys.path.insert(0, str(root))  # the module could be imported
+        sys.path.insert(0, str(root))  # so that the module can be imported
         status, said = common.finish(
             *("train", "Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.SMALL, "--total-timesteps", "400"),
             *("--evaluation-interval", "200", "--evaluation-episodes", "1", "--root", str(root / "runs")),
@@ -113,7 +113,7 @@ def main() -> None:
             table.append(row | {"executed": mark.exists()})
             mark.unlink(missing_ok=True)
             shutil.rmtree(copy)
-        # The mark is left where a payload is run: this is how it would look.
+        # Check the check itself: an executed payload does create the marker file.
         pickle.loads(pickle.dumps(Payload()))
         assert mark.exists()
     executed = sum(row["executed"] for row in table)

@@ -1,16 +1,16 @@
-"""Forged exported policies: what of them is refused, and whether any acts by NaN or fails otherwise than in one line.
+"""Load and run forged exported policies: they must act within the action space or fail with a one-line message.
 
     python -m benchmarks.faults.policies [--trials 10000] [--seed 0]
 
-Each trial changes a policy of three (a layer for a box, layer normalisation for parameterised actions, values of
-choices for matrices of observations): values of its description, steps of its program, shapes, types and numbers of its
-arrays, or bytes of either file; and makes all checksums fit. Then it is loaded and asked for actions. A trial ends in
-one of these:
+Each trial changes one of three policies (a layer for a box, layer normalisation for parameterised actions, values of
+discrete actions for matrices of observations): values of its description, steps of its program, shapes, types and
+numbers of its arrays, or bytes of its array file. All checksums are adjusted. Then the policy is loaded and computes
+actions. A trial has one of these outcomes:
 
-- ``refused``: one line of a ``UsageError`` when it is loaded.
-- ``refuses to act``: it loads, and says in one line why some observation has no action.
-- ``acts``: every action is in the action space; another number within its range is another policy.
-- ``NAN``, ``RAW`` (another error, or several lines), ``MEMORY`` (over 200 MB), ``TIME`` (over 5 s): what must not be.
+- ``refused``: a ``UsageError`` with one line when it is loaded.
+- ``refuses to act``: it loads, and a one-line error says why an observation has no action.
+- ``acts``: every action is in the action space; a changed number within its range is just another policy.
+- ``NAN``, ``RAW`` (another error, or several lines), ``MEMORY`` (over 200 MB), ``TIME`` (over 5 s): failures.
 """
 
 import argparse
@@ -46,7 +46,7 @@ NUMBERS = (0.0, -0.0, 1e-45, -1e-30, 1.0, -1.0, 1e10, 3e38, -3e38)
 
 
 def sources(folder: Path) -> list[Path]:
-    """Write the three policies, and return where they are."""
+    """Write the three policies and return their paths."""
     rng = np.random.default_rng(0)
 
     def weights(*shape: int) -> np.ndarray:
@@ -93,7 +93,7 @@ def sources(folder: Path) -> list[Path]:
 
 
 def write(folder: Path, about: dict[str, Any], data: bytes) -> None:
-    """Write both files of a policy, with checksums to fit where one can be made."""
+    """Write both files of a policy, with matching checksums where they can be computed."""
     about = {**about, "arrays_sha256": hashlib.sha256(data).hexdigest()}
     about.pop("policy_sha256", None)
     try:
@@ -105,7 +105,7 @@ def write(folder: Path, about: dict[str, Any], data: bytes) -> None:
 
 
 def forged(source: Path, folder: Path, rng: random.Random) -> str:
-    """Write a forged copy of a policy to a directory; say what was changed."""
+    """Write a forged copy of a policy to a directory; return a description of the change."""
     about = json.loads((source / ABOUT).read_text())
     table = {name: policy_file.ArraySpec(**spec) for name, spec in about["arrays"].items()}
     arrays = array_files.read(source / ARRAYS, table, about["arrays_sha256"])
@@ -160,7 +160,7 @@ def _other_step(program: dict[str, Any], rng: random.Random) -> str:
         steps[place], steps[other] = steps[other], steps[place]
     elif kind == "result":
         program["result"] = rng.randint(0, size)
-    else:  # one more, of whose output the next one is
+    else:  # insert a step; kind "insert" also makes the last step read its output
         operation = rng.choice(sorted(OPERATIONS))
         inputs = [rng.randint(0, size - 1) for _ in range(rng.randint(1, 3))]
         steps.insert(place, {"operation": operation, "inputs": inputs, "output": size})
@@ -195,7 +195,7 @@ def _other_number(array: np.ndarray, rng: random.Random) -> np.ndarray:
 
 
 def outcome(folder: Path) -> tuple[str, str]:
-    """Load a policy and ask it for actions; return how that ended, and what was said."""
+    """Load a policy and compute actions; return the outcome and the message."""
     begin = time.perf_counter()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
@@ -244,7 +244,7 @@ def _in_space(space: gym.Space) -> Callable[[Any], bool]:
 
 
 def main() -> None:
-    """Forge, load and count."""
+    """Run the trials and count their outcomes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)

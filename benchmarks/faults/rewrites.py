@@ -1,9 +1,9 @@
-"""A kill injected at each call that changes a file, while a run begins, trains, and is resumed.
+"""Kill a run at each call that changes a file, during training and while it is resumed.
 
     python -m benchmarks.faults.rewrites [--every N] [--phase train|resume]
 
-A process is forked for each call, from one that has only imported; there, the k-th of the calls below is its end.
-Then another fork resumes the run, which must leave what a straight one leaves.
+For the k-th call, a process is forked that exits at its k-th call of one of :data:`CALLS`. Then another fork resumes
+the run, which must leave the same files as an uninterrupted one.
 """
 
 import argparse
@@ -18,12 +18,12 @@ from pathlib import Path
 from benchmarks.faults import common
 
 CALLS = ("replace", "rename", "fsync", "unlink", "remove", "rmdir", "mkdir", "open", "ftruncate")
-OVER = 77  # the exit status of a process that has met its call
+OVER = 77  # the exit status of a process that was ended at its k-th call
 RUN = {"seed": 5, "total_timesteps": 60, "evaluation_interval": 20, "evaluation_episodes": 1, "progress_bar": False}
 
 
 def in_a_fork(work: Callable[[], object]) -> int:
-    """Return the exit status of a fork that does ``work``."""
+    """Call ``work`` in a forked process; return its exit status."""
     child = os.fork()
     if not child:
         status = 1
@@ -36,7 +36,7 @@ def in_a_fork(work: Callable[[], object]) -> int:
 
 
 def die_at(k: int, root: Path, noted: Path | None = None) -> None:
-    """End this process at its k-th call that changes a file under ``root``; note which calls there are."""
+    """Make this process exit at its k-th call that changes a file under ``root``; list the calls in ``noted``."""
     from ddpg.runs import run_directory
 
     seen = 0
@@ -99,11 +99,11 @@ def resume(root: Path) -> None:
 
 
 def killed_at_each_call(phase: str, folder: Path, every: int) -> list[dict]:
-    """Return a row for each call (of ``every``) of training, or of resuming a run that was killed."""
+    """Return a row for every ``every``-th call during training, or while a killed run is resumed."""
     work = train if phase == "train" else resume
     begun, noted, counted, trial = (folder / f"{phase}-{name}" for name in ("begun", "calls", "counted", "trial"))
     begun.mkdir()
-    if phase == "resume":  # killed in the midst of what follows its second evaluation
+    if phase == "resume":  # begin with a run that was killed while it saved after its second evaluation
         in_a_fork(lambda: (die_at(150, begun), train(begun)))
     shutil.copytree(begun, counted)
     assert in_a_fork(lambda: (die_at(0, counted, noted), work(counted))) == 0
@@ -122,7 +122,7 @@ def killed_at_each_call(phase: str, folder: Path, every: int) -> list[dict]:
 
 
 def check_same(straight: Path, root: Path) -> None:
-    """Fail where the run under ``root`` left something else than the straight one."""
+    """Raise if the run under ``root`` differs from the uninterrupted one."""
     runs = [common.run_in(straight), common.run_in(root)]
     one, other = (common.digest(run) for run in runs if run is not None)
     assert one == other, [name for name in one if one[name] != other[name]]
@@ -130,10 +130,10 @@ def check_same(straight: Path, root: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--every", type=int, default=1, help="only each N-th call")
-    parser.add_argument("--phase", choices=("train", "resume"), help="both by default")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th call")
+    parser.add_argument("--phase", choices=("train", "resume"), help="default: both")
     options = parser.parse_args()
-    import ddpg.runs.training  # noqa: F401  in the process that is forked
+    import ddpg.runs.training  # noqa: F401  once, for all forked processes
 
     table = []
     with tempfile.TemporaryDirectory(prefix="rewrites-") as name:
@@ -143,7 +143,7 @@ def main() -> None:
             table += killed_at_each_call(phase, folder, options.every)
     good = sum(row["killed"] and row["resumed"] and row["same"] and row["best"] for row in table)
     common.report("rewrites", table, calls=len(table), resumed_as_if_never_killed=good)
-    print(f"{good} of {len(table)} kills left a run that ended as if it had not been killed")
+    print(f"{good} of {len(table)} killed runs ended exactly as if they had not been killed")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What saving a large replay memory costs: extra memory, and how many steps of training it takes the time of.
+"""Measure the cost of saving a large replay memory: extra memory, and time in terms of training steps.
 
     python benchmarks/faults/saving.py [--transitions 1000000] [--json benchmarks/results/faults/saving.json]
 
-An agent with HalfCheetah's shapes (17 observations, 6 actions, 256-256, batch 256) has its memory filled with random
-numbers, and is saved and loaded. While it is, the resident memory of the process is read every two milliseconds; what
-it grows by is given as a share of the bytes that the memory holds. The rate of training is measured in the same
-process: steps of HalfCheetah-v5 with an update each.
+An agent with HalfCheetah's shapes (17 observations, 6 actions, 256-256, batch 256) and a replay memory full of random
+numbers is saved and loaded. Meanwhile the process's resident memory is read every two milliseconds; its growth is given
+as a share of the replay memory's bytes. The rate of training is measured in the same process, on HalfCheetah-v5 with
+one update per step.
 """
 
 import argparse
@@ -32,13 +32,13 @@ CONFIG = DDPGConfig(learning_starts=300)
 
 
 def resident() -> int:
-    """Return the bytes of this process that are in memory and its own: not those of mapped files."""
+    """Return the bytes of private memory of this process, without mapped files."""
     _, pages, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
     return (pages - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def watched(function: Callable[[], Any]) -> tuple[Any, float, int]:
-    """Return what ``function`` returns, its seconds, and by how many bytes memory grew while it ran."""
+    """Call ``function``; return its result, its seconds, and the bytes by which memory grew while it ran."""
     gc.collect()
     before, peak, done = resident(), [0], threading.Event()
 
@@ -59,7 +59,7 @@ def watched(function: Callable[[], Any]) -> tuple[Any, float, int]:
 
 
 def filled(agent: DDPG, transitions: int) -> int:
-    """Fill the memory of ``agent`` with random numbers; return the bytes it holds."""
+    """Fill the replay memory of ``agent`` with random numbers; return its size in bytes."""
     rng = np.random.default_rng(0)
     while len(agent.replay) < transitions:
         count = min(10_000, transitions - len(agent.replay))
@@ -70,7 +70,7 @@ def filled(agent: DDPG, transitions: int) -> int:
 
 
 def steps_per_second() -> float:
-    """Return the rate of training with an update a step, compiled."""
+    """Return the rate of training with one update per step, after compilation."""
     env = gym.make("HalfCheetah-v5")
     agent = DDPG(env, CONFIG, seed=0).learn(600)  # compiles
     start = time.perf_counter()
@@ -83,8 +83,10 @@ def steps_per_second() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--transitions", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=3, help="the median of seconds and the worst of bytes are kept")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="saves; the median of seconds and most bytes are reported"
+    )
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     rate = steps_per_second()
     spaces = gym.spaces.Box(-np.inf, np.inf, (17,), np.float64), gym.spaces.Box(-1.0, 1.0, (6,), np.float32)
@@ -106,7 +108,7 @@ def main() -> None:
         "save_seconds": round(seconds, 3),
         "training_steps_per_second": round(rate, 1),
         "save_in_steps": round(seconds * rate, 1),
-        # The agent that is made holds the replay itself: 1.0 of it is what loading is for.
+        # Loading makes an agent with the replay memory itself, which is not extra.
         "load_extra_share": round(load_bytes / size - 1, 4),
         "load_seconds": round(load_seconds, 3),
     }

@@ -1,4 +1,4 @@
-"""Two processes on one run, and many runs that start at once in one root.
+"""Start two processes on one run, and many runs at the same time in one folder.
 
 python -m benchmarks.faults.twins [--runs 20]
 """
@@ -15,7 +15,7 @@ TRAINING = ("train", "Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.
 
 
 def two_on_one_run(root: Path) -> list[dict]:
-    """Resume a run that is under way, and once more where it was killed."""
+    """Try to resume a run while it is running, and again after it was killed."""
     first = common.start(*TRAINING, "--total-timesteps", "1000000", "--root", str(root))
     run = None
     while run is None or not (run / ".owner.json").exists():
@@ -38,7 +38,7 @@ def two_on_one_run(root: Path) -> list[dict]:
 
 
 def many_at_once(root: Path, count: int) -> dict:
-    """Start runs at the same time; each must have a directory of its own."""
+    """Start runs at the same time; each must have its own directory and the same results."""
     processes = [common.start(*TRAINING, "--total-timesteps", "400", "--root", str(root)) for _ in range(count)]
     statuses = [(process.communicate(), process.returncode)[1] for process in processes]
     runs = sorted(int(path.name) for path in (root / "Pendulum-v1").iterdir() if path.name.isdecimal())
@@ -53,7 +53,7 @@ def many_at_once(root: Path, count: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=20, help="that start at once")
+    parser.add_argument("--runs", type=int, default=20, help="number of runs that start at the same time")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="twins-") as name:
         table = [*two_on_one_run(Path(name) / "one"), many_at_once(Path(name) / "many", options.runs)]

@@ -1,4 +1,4 @@
-"""The fuzzer of the compilers: a fixed sample of it, and that it sees what is wrong."""
+"""The fuzzer of the compilers: a fixed sample of cases agrees, and faults are detected."""
 
 import dataclasses
 
@@ -12,17 +12,17 @@ from benchmarks.faults.disturbed import _halved, _in_two_halves
 from ddpg import DDPGConfig
 from ddpg.compiler import llvm_builder
 
-# Small networks that bring many of the compiler's parts together.
+# Small networks that use many parts of the compiler.
 SAMPLE = [
     (Case({"hidden": [3], "max_gradient_norm": 1.0, "norm": "layer"}, actions=2), ("plain", "mixed magnitudes")),
     (Case({"hidden": [1], "optimizer": "rmsprop", "bounding": "inverting", "policy_delay": 2}, 7, 1), VALUES),
-    # Infinite products of both signs: NaN or the first one's infinity, by the order of the sum.
+    # Infinite products of both signs: the order of the sum decides between NaN and the first infinity.
     (
         Case({"hidden": [1], "activation": "leaky_relu", "optimizer": "sgd", "gamma": 0.0}, 7, 1, 1, 1, seed=1),
         ("huge",),
     ),
 ]
-# Options that are no part of what an update computes from a minibatch, or are sampled under another name.
+# Options that do not affect an update of a given minibatch, or are sampled under another name.
 ELSEWHERE = {
     *("hidden", "batch_size", "updates_per_call", "jit", "compiler", "precision", "buffer_size", "learning_starts"),
     *("updates_per_step", "overlap", "exploration_steps", "rescale_rewards", "priority_exponent", "hindsight"),
@@ -38,8 +38,8 @@ def test_every_option_of_an_update_is_sampled():
     assert {field.name for field in dataclasses.fields(DDPGConfig)} - ELSEWHERE == set(OPTIONS)
 
 
-def test_a_disturbed_sum_has_two_parts_of_random_halves():
-    """1e30·1e30 and 1e30·(−1e30): ∞ − ∞, or the infinity that comes first; ordinary sums are sums, rounded."""
+def test_a_disturbed_sum_adds_two_random_halves():
+    """1e30·1e30 and 1e30·(−1e30) add to ∞ − ∞ or to the first infinity; ordinary sums change only by rounding."""
     large = tf.constant([[1e30, 1e30]]), tf.constant([[1e30], [-1e30]])
     found = {str(_halved((1, 0), tf.matmul)(*large).numpy().item()) for _ in range(100)}
     assert found == {"nan", "inf", "-inf"}
@@ -61,13 +61,13 @@ def test_a_disturbed_sum_has_two_parts_of_random_halves():
     one, other = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)
     with tf.compat.v1.Session(graph=graph) as session:
         pairs = list(zip(*session.run((sums, halved), {x: one, y: other}), strict=True))
-    for wanted, found in pairs:
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    assert any((found != wanted).any() for wanted, found in pairs)
+    for expected, found in pairs:
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert any((found != expected).any() for expected, found in pairs)
 
 
 @pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow"])
-def test_a_sample_agrees(case, kinds):
+def test_native_agrees_with_the_session(case, kinds):
     rivals = compilers.Rivals(case)
     try:
         found = {kind: rivals.compare(dataclasses.replace(case, values=kind))["native"].wrong for kind in kinds}
@@ -76,15 +76,15 @@ def test_a_sample_agrees(case, kinds):
     assert {kind: wrong for kind, wrong in found.items() if wrong} == {}
 
 
-def test_a_fault_is_seen(monkeypatch):
-    """The flags that dropped the guard of a gradient's norm, and made an estimate of 1/√0."""
+def test_a_fault_of_the_compiler_is_detected(monkeypatch):
+    """Flags that once removed the guard of a gradient's norm and estimated 1/√0."""
     monkeypatch.setattr(llvm_builder, "ELEMENTWISE", "reassoc nsz arcp contract")
     options = {"hidden": [1], "critic_norm": "layer", "max_gradient_norm": 0.01}
     case = Case(options, batch=1, observations=1, updates=1, values="saturated actor")
     assert compilers.disagreements(case)
 
 
-def test_numbers_apart_and_nan_elsewhere_are_wrong():
+def test_different_numbers_and_places_of_nan_are_wrong():
     expected = {"w": np.float32([1, 2, np.nan, np.inf])}
     moved = {"w": np.float32([1.000001, 2, np.nan, np.inf])}
     for ours, wrong in (
@@ -98,14 +98,14 @@ def test_numbers_apart_and_nan_elsewhere_are_wrong():
         assert bool(compilers._compared({"w": np.float32(ours)}, expected, [moved]).wrong) == wrong
 
 
-def test_what_float64_is_away_from_the_reference_is_what_rounding_did():
+def test_the_float64_result_widens_the_tolerance_where_it_is_finite():
     expected, exact = {"w": np.float32([1, 2])}, {"w": np.float64([1.001, np.inf])}
     for ours, wrong in (([1.001, 2], False), ([1.1, 2], True), ([1, np.inf], True)):
         assert bool(compilers._compared({"w": np.float32(ours)}, expected, [expected], exact).wrong) == wrong
     assert compilers._compared({"w": np.float32([1.001, 2])}, expected, [expected]).wrong
 
 
-def test_the_reference_in_float64_is_that_of_float32_to_rounding():
+def test_the_float64_reference_agrees_with_float32_up_to_rounding():
     case = Case({"hidden": [3], "norm": "renorm", "target_policy_noise": 0.2}, updates=1)
     rivals = compilers.Rivals(case)
     start, batch = compilers.weights(case, rivals._initial), minibatches(case)
@@ -119,14 +119,14 @@ def test_the_reference_in_float64_is_that_of_float32_to_rounding():
         np.testing.assert_allclose(exact[name], single[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_infinities_may_be_elsewhere_where_rounding_moves_them():
+def test_infinities_may_differ_where_rounding_moves_them():
     expected, other = {"w": np.float32([3e38, 1])}, {"w": np.float32([np.inf, 1])}
     found = compilers._compared(other, expected, [other])
     assert found.at_overflow
     assert not found.wrong
 
 
-def test_a_number_that_rounding_makes_nan_may_be_any_and_its_neighbours_may_not():
+def test_a_number_that_rounding_makes_nan_may_have_any_value_but_others_may_not():
     expected, other = {"w": np.float32([1e20, 1])}, {"w": np.float32([np.nan, 1])}
     found = compilers._compared({"w": np.float32([-1e20, 1])}, expected, [other])
     assert not found.wrong
@@ -141,8 +141,8 @@ def test_samples_are_the_same_for_a_seed_and_survive_json():
         np.testing.assert_array_equal(field, again)
 
 
-def test_simpler_cases_end():
-    """Taking the first one again and again leads to a case of which there is none simpler."""
+def test_simplifying_a_case_ends():
+    """Always taking the first simpler case leads to one that cannot be simplified."""
     case, steps = sample(np.random.default_rng(0)), 0
     while (other := next(simpler(case), None)) is not None:
         case, steps = other, steps + 1

@@ -1,4 +1,4 @@
-"""What the endurance run says of its samples."""
+"""The endurance benchmark: its summary of samples, and how it reads processes and tables."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks.faults import common, endurance
 
 
-def written(folder, memory):
+def write_samples(folder, memory):
     """Write samples every 50,000 steps whose private memory is ``memory(step)`` MB."""
     lines = [",".join(endurance.COLUMNS)]
     steps = range(50_000, 600_001, 50_000)
@@ -21,29 +21,29 @@ def results(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_memory_that_grows_is_told(results):
+def test_growing_memory_is_reported(results):
     """From 350,000 steps on, between checkpoints: 135, 145, 155 MB."""
-    written(results, lambda step: 100 + step / 10_000)
-    told = endurance.summary("one")
-    assert told["private MB"] == "135.0 to 155.0"
-    assert told["largest above first"] == "14.81%"
-    assert told["tables, bytes a step"] == "0.100"
+    write_samples(results, lambda step: 100 + step / 10_000)
+    row = endurance.summary("one")
+    assert row["private MB"] == "135.0 to 155.0"
+    assert row["largest above first"] == "14.81%"
+    assert row["tables, bytes a step"] == "0.100"
 
 
-def test_what_a_checkpoint_takes_for_a_moment_is_told_apart(results):
-    written(results, lambda step: 220 if step % 100_000 == 0 else 200)
-    told = endurance.summary("one")
-    assert (told["largest above first"], told["while saving"]) == ("0.00%", "10.00%")
+def test_memory_while_saving_is_reported_separately(results):
+    write_samples(results, lambda step: 220 if step % 100_000 == 0 else 200)
+    row = endurance.summary("one")
+    assert (row["largest above first"], row["while saving"]) == ("0.00%", "10.00%")
 
 
-def test_a_process_is_seen_from_outside(tmp_path):
+def test_a_process_is_measured_from_outside(tmp_path):
     found = endurance.process_of(os.getpid())
     assert found["threads"] >= 1
     assert 0 < found["private_mb"] <= found["peak_mb"]
     assert endurance.process_of(2**22 + 1) is None
 
 
-def test_the_last_whole_row_is_read(tmp_path):
+def test_the_last_complete_row_is_read(tmp_path):
     table = tmp_path / "metrics.csv"
     assert endurance.last_step(table) is None
     table.write_text("timesteps,fps\n")
