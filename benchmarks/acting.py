@@ -1,4 +1,4 @@
-"""Measure the time of `agent.predict` for one observation, compiled and in NumPy (`jit=False`), alternately.
+"""Measure `agent.predict` for one observation: compiled code and NumPy (`jit=False`), alternately.
 
     taskset -c 0 python -m benchmarks.acting --json benchmarks/results/acting.json
 
@@ -39,7 +39,7 @@ def microseconds(agent: DDPG, observation: np.ndarray, batches: int = 300, calls
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="file to write the figures to")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     path = parser.parse_args().json
     rows = []
     for name, (hidden, observations, actions, dtype, options) in CASES.items():

@@ -1,11 +1,11 @@
-"""Collect what the runs of studies/bounding.toml logged about their action bounds, with their returns.
+"""Collect returns and metrics about action bounds from the runs of studies/bounding.toml.
 
 ddpg study benchmarks/studies/bounding.toml
 python benchmarks/bounding.py [--root studies/bounding]
 
 Writes results/bounding.csv, with a row for each run, and results/bounding_curves.csv, with a row for each evaluation
 during training. A row has the means, since the previous evaluation, of the metrics about the bounds that
-ddpg.DDPG.update returns. bounding_figures.py draws both files. Cells that are not finished are left out.
+ddpg.DDPG.update returns. bounding_figures.py draws both files. Unfinished cells are left out.
 """
 
 import argparse
@@ -39,7 +39,7 @@ CURVE_COLUMNS = [
 ]
 
 
-def named(place: CellFolder) -> dict[str, Any]:
+def cell_columns(place: CellFolder) -> dict[str, Any]:
     """Return the columns that identify a cell."""
     cell = place.cell
     return {"env_id": cell.group.name, "bounding": cell.group.configuration, "seed": cell.seed}
@@ -49,7 +49,7 @@ def result(place: CellFolder) -> dict[str, Any]:
     """Return the row of a finished cell."""
     last = run_directory.read_table(place.run / "metrics.csv")[-1]
     speed = {"steps_per_second": float(last["fps"]), "training_seconds": float(last["seconds"])}
-    return place.evaluated | named(place) | speed
+    return place.evaluated | cell_columns(place) | speed
 
 
 def curve(place: CellFolder) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def curve(place: CellFolder) -> list[dict[str, Any]]:
     for evaluation in run_directory.read_table(place.run / "evaluations.csv"):
         now = float(evaluation["timesteps"])
         window = [row for row, step in zip(metrics, steps, strict=True) if before < step <= now]
-        row = {**named(place), "timesteps": int(now), "mean_return": float(evaluation["mean_return"])}
+        row = {**cell_columns(place), "timesteps": int(now), "mean_return": float(evaluation["mean_return"])}
         row["success_rate"] = float(evaluation["success_rate"]) if evaluation["success_rate"] else ""
         for name in DIAGNOSTICS:
             values = [float(entry[name]) for entry in window if entry[name]]
@@ -87,7 +87,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help=f"folder of the files (default: {RESULTS})")
     options = parser.parse_args()
     places = [CellFolder(options.root, cell) for cell in cells_of(read_cells(options.root))]
-    places = sorted((place for place in places if place.stage is None), key=lambda place: [*named(place).values()])
+    places = sorted(
+        (place for place in places if place.stage is None), key=lambda place: [*cell_columns(place).values()]
+    )
     write_csv(options.out / "bounding.csv", [result(place) for place in places], COLUMNS)
     write_csv(options.out / "bounding_curves.csv", [row for place in places for row in curve(place)], CURVE_COLUMNS)
 

@@ -1,7 +1,7 @@
-"""Measure how much return int8 weights cost: the zoo's policies in C, float32 and int8, in the same episodes.
+"""Compare the returns of the zoo's policies in C with float32 and with int8 weights, in the same episodes.
 
-    python -m benchmarks.int8            # into benchmarks/results/int8.csv; needs gcc
-    python -m benchmarks.int8 --write    # from there into docs/export.md
+    python -m benchmarks.int8            # writes benchmarks/results/int8.csv; needs gcc
+    python -m benchmarks.int8 --write    # writes its table into docs/export.md
 
 Both are compiled from ``ddpg export --format c`` and called from Python, so only the rounding of the weights differs.
 Episode i of an environment begins with the same reset for both; differences are paired by episode.
@@ -67,7 +67,7 @@ def compiled(folder: Path, space: gym.Space, compiler: str = "gcc") -> Act:
 
 
 def episode_return(env: gym.Env, act: Act, seed: int) -> float:
-    """Return the sum of the rewards of the episode that ``seed`` begins."""
+    """Return the return of the episode that begins with a reset by ``seed``."""
     observation, _ = env.reset(seed=seed)
     total, ended = 0.0, False
     while not ended:
@@ -99,7 +99,7 @@ def interval(differences: np.ndarray) -> tuple[float, float]:
 
 def table(episodes: Iterable[Episode]) -> str:
     """Return the page's table: mean returns, and the mean paired difference with its interval."""
-    lines = ["| zoo's policy of | float32 | int8 | int8 − float32 | share of the return |", "|---|---|---|---|---|"]
+    lines = ["| environment | float32 | int8 | int8 − float32 | relative difference |", "|---|---|---|---|---|"]
     for env_id, group in itertools.groupby(episodes, key=lambda episode: episode.env_id):
         float32, int8 = np.array([(episode.float32, episode.int8) for episode in group]).T
         low, high = map(format_number, interval(int8 - float32))

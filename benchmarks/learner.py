@@ -1,4 +1,4 @@
-"""Compare the speed of the fused learner with the machine's matrix products and with session calls.
+"""Compare the speed of the fused learner with the limit from matrix products and with separate session calls.
 
     python benchmarks/learner.py [--repeats 5] [--json FILE]
 
@@ -8,8 +8,8 @@ neighbouring measurements drift less.
 * Limit: one update of actor and critic at 256-256, batch 256, 17 observations and 6 actions is ten passes
   through a network (six forward, four backward) of 2·B·W operations each, where W is the number of weights: 0.36
   GFLOP of matrix products. The rate at which TensorFlow multiplies float32 matrices on this machine bounds
-  the updates per second. Two rates are measured: that of the learner's own largest product, [256, 256] by
-  [256, 256], and that of a large square one, [2048, 2048], which no network of this size reaches.
+  the updates per second. Two rates are measured: for the learner's largest product, [256, 256] by [256, 256], and for
+  a large square one, [2048, 2048], whose rate no network of this size reaches.
 * Session path: the five calls of the usual tutorial (target actor and critic, critic step, ∇ₐQ, actor step,
   target updates) through the numeric methods of the networks.
 * Acting: ``DDPG.predict`` against one session call, ``ActorNetwork.predict``, on a 256-256 actor.
@@ -42,8 +42,8 @@ SMALL = {"hidden": (64, 64), "batch": 64, "observations": 3, "actions": 1, "upda
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=7, help="measurements of each; the median is reported")
-    parser.add_argument("--seconds", type=float, default=1.0, help="length of each")
+    parser.add_argument("--repeats", type=int, default=7, help="number of measurements; the median is reported")
+    parser.add_argument("--seconds", type=float, default=1.0, help="duration of each measurement")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
 
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 class Contender:
-    """An agent of one size, with its learner driven fused and by session calls."""
+    """An agent of one size that can update with the fused learner or with session calls."""
 
     def __init__(self, size: dict):
         self.size = size
@@ -114,14 +114,14 @@ class Contender:
 
 
 def product(rows: int, inner: int, columns: int) -> Callable[[], None]:
-    """Return a call that multiplies float32 matrices of this shape often enough for 0.1 GFLOP or more, in one run."""
+    """Return a function that multiplies float32 matrices of these shapes repeatedly, about 0.5 GFLOP per call."""
     times = max(1, round(0.5 / gigaflop(rows, inner, columns)))
     graph = tf.Graph()
     with graph.as_default():
         x = v1.placeholder(tf.float32, [rows, inner])
         y = v1.placeholder(tf.float32, [inner, columns])
 
-        # A chain, as in a network: each product waits for the previous one, and each uses every core.
+        # A chain, as in a network: each product depends on the previous one, and each uses all cores.
         def chain(x, y):
             return tf.while_loop(lambda i, _: i < times, lambda i, z: (i + 1, tf.matmul(z, y)), [0, x])[1]
 
@@ -143,7 +143,7 @@ def gigaflop(rows: int, inner: int, columns: int) -> float:
 
 
 def update_gigaflop(size: dict) -> float:
-    """Return the matrix products that one update of Algorithm 1 needs at least, in GFLOP.
+    """Return the minimum GFLOP of matrix products in one update of Algorithm 1.
 
     Forward: target actor, target critic, critic, actor, critic at μ(s). Backward: the critic's weights and
     hidden layers, ∇ₐQ through the critic, the actor's weights and hidden layers.
@@ -183,7 +183,7 @@ def measure(calls: dict[str, tuple[Callable, float]], repeats: int, seconds: flo
 
 
 def report(measured: dict, work: float) -> list[tuple[str, str, str, float | None]]:
-    """Return rows of (what, rate, compared with, ratio)."""
+    """Return rows of (measurement, rate, compared with, ratio)."""
     rate = {name: values["median"] for name, values in measured.items()}
     limit, large_limit = rate["product_learner_shape"] / work, rate["product_2048"] / work
 
@@ -200,10 +200,10 @@ def report(measured: dict, work: float) -> list[tuple[str, str, str, float | Non
             "fused, 256-256, batch 256",
             "fused_large",
             "updates/s",
-            "the product of its shape",
+            "limit by products of its shape",
             rate["fused_large"] / limit,
         ),
-        row("  ", "fused_large", "updates/s", "the large product", rate["fused_large"] / large_limit),
+        row("  ", "fused_large", "updates/s", "limit by the large product", rate["fused_large"] / large_limit),
         row("  ", "fused_large", "updates/s", "session calls", rate["fused_large"] / rate["stepped_large"]),
         row("session calls, 256-256, batch 256", "stepped_large", "updates/s", "", None),
         row(
@@ -220,7 +220,7 @@ def report(measured: dict, work: float) -> list[tuple[str, str, str, float | Non
 
 
 def render(rows: list) -> str:
-    lines = [f"{'':<34} {'median (lowest-highest)':<42} {'against':<28} ratio"]
+    lines = [f"{'':<34} {'median (lowest-highest)':<42} {'compared with':<28} ratio"]
     for text, rate, against, ratio in rows:
         lines.append(f"{text:<34} {rate:<42} {against:<28} {'' if ratio is None else f'{ratio:.2f}'}")
     return "\n".join(lines)

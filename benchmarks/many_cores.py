@@ -1,11 +1,11 @@
-"""Times compiled updates on several threads and in either precision, also on a machine without TensorFlow.
+"""Measure compiled updates on several threads and in both precisions, also on a machine without TensorFlow.
 
-    python -m benchmarks.many_cores export FOLDER               # where TensorFlow is: writes the updates' LLVM text
-    python -m benchmarks.many_cores measure FOLDER [--json FILE]  # there or elsewhere: compiles and times it
-    python -m benchmarks.many_cores write                       # the tables, into docs/performance.md
+    python -m benchmarks.many_cores export FOLDER               # needs TensorFlow: writes the updates' LLVM code
+    python -m benchmarks.many_cores measure FOLDER [--json FILE]  # on any machine: compiles and times this code
+    python -m benchmarks.many_cores write                       # writes the tables into docs/performance.md
 
-The second command needs NumPy, llvmlite and platformdirs. The text is for processors with AVX-512; products of bfloat16
-numbers need AVX512-BF16 or AMX there, and are left out elsewhere. All ways to make an update take turns.
+The second command needs only NumPy, llvmlite and platformdirs. The code is for processors with AVX-512; bfloat16
+products also need AVX512-BF16 or AMX, and are left out on other processors. All variants of an update take turns.
 """
 
 import argparse
@@ -40,15 +40,15 @@ MEASURED = (
     Case(None, (1024, 1024), 1024),
 )
 assert set(MEASURED) <= set(CASES)
-ROWS = 16  # of a minibatch, at least, for each thread
-STORED = 1024  # numbers: a larger variable is drawn anew from a normal distribution as wide
-SECONDS = 0.15  # of one timing, at least
+ROWS = 16  # the smallest number of a minibatch's rows per thread
+STORED = 1024  # variables with more numbers are replaced by normal numbers of the same standard deviation
+SECONDS = 0.15  # minimum duration of one timing
 WHOLE, ALONE = "an update", "its products alone"
-LEAST = 3  # updates of a call, so that one in three has a step of the actor of `plus`
+LEAST = 3  # minimum updates per call, so that one of three includes the actor's step of `plus`
 
 
 class Way(NamedTuple):
-    """A way to make an update: how its products are made, the number of threads, and which part of it is made."""
+    """A variant of an update: the instructions of its products, the number of threads, and the part that runs."""
 
     products: str
     threads: int
@@ -89,23 +89,23 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def ways_of(case: Case) -> list[Way]:
-    """Return the ways in which a case's update is made."""
+    """Return the measured variants of a case's update."""
     threads = [count for count in THREADS if count <= case.batch // ROWS]
     ways = [Way(products, count) for products in (FLOAT32, AMX) for count in threads]
     return [*ways, Way(AVX512, 1), *(Way(products, 1, ALONE) for products in (FLOAT32, AVX512, AMX))]
 
 
 def export(case: Case, folder: Path) -> None:
-    """Write one file for each way to make a case's update, and what its block of memory holds at the beginning."""
+    """Write a file for each variant of a case's update, with the initial contents of its memory."""
     for way in ways_of(case):
-        told = exported(case, way)
+        description = exported(case, way)
         path = _file_of(folder, case, way)
-        path.write_bytes(gzip.compress(json.dumps(told).encode()))
+        path.write_bytes(gzip.compress(json.dumps(description).encode()))
         print(path.name, flush=True)
 
 
 def exported(case: Case, way: Way) -> dict[str, Any]:
-    """Return an update's LLVM text, and what is needed to run it."""
+    """Return an update's LLVM code, and what is needed to run it."""
     from unittest import mock
 
     from benchmarks.gpu.export import agent_of
@@ -153,7 +153,7 @@ def exported(case: Case, way: Way) -> dict[str, Any]:
         for at in np.flatnonzero(update._block)
         if not any(one["at"] <= at < one["at"] + one["size"] for one in variables)
     ]
-    told = {
+    description = {
         "case": dataclasses.asdict(case),
         "way": way._asdict(),
         "text": made["text"],
@@ -167,40 +167,40 @@ def exported(case: Case, way: Way) -> dict[str, Any]:
         "kinds": [learner._which(index) for index in range(UPDATES)],
     }
     agent.close()
-    return told
+    return description
 
 
 # -- measure --------------------------------------------------------------------------------------
 
 
 class BareUpdate:
-    """An exported update, compiled and with its memory.
+    """An exported update, compiled, with its memory.
 
     Args:
-        told: as :func:`exported` returns it.
+        description: the result of :func:`exported`.
     """
 
-    def __init__(self, told: dict[str, Any]):
+    def __init__(self, description: dict[str, Any]):
         from ddpg.compiler.jit import compile_module
         from ddpg.compiler.memory_plan import aligned_block
         from ddpg.compiler.thread_pool import ThreadPool
 
-        self._told, self._compiled = told, compile_module(told["text"], told["pointers"])
-        self._workers = told["way"]["threads"]
+        self._description, self._compiled = description, compile_module(description["text"], description["pointers"])
+        self._workers = description["way"]["threads"]
         self._threads = ThreadPool(self._workers - 1, "update") if self._workers > 1 else None
-        self._block = aligned_block(told["size"])
+        self._block = aligned_block(description["size"])
         rng = np.random.default_rng(0)
-        for one in (*told["variables"], *told["constants"]):
+        for one in (*description["variables"], *description["constants"]):
             some = self._block[one["at"] : one["at"] + one["size"]]
             some[:] = one["values"] if "values" in one else rng.normal(0, one["deviation"], one["size"])
         self._first = self._block.copy()
-        fields = [rng.uniform(-1, 1, (UPDATES, size)).astype(np.float32) for _, size in told["fields"]]
-        for (name, _), field in zip(told["fields"], fields, strict=True):
+        fields = [rng.uniform(-1, 1, (UPDATES, size)).astype(np.float32) for _, size in description["fields"]]
+        for (name, _), field in zip(description["fields"], fields, strict=True):
             if name == "terminated":
                 field.fill(0)
-        self._sums = np.zeros(told["metrics"], np.float32)
-        kept = [np.empty((UPDATES, *shape), np.float32) for shape in told["kept"]]
-        self._arrays = [np.array(told["kinds"], np.int32), self._block, *fields, self._sums, *kept]
+        self._sums = np.zeros(description["metrics"], np.float32)
+        kept = [np.empty((UPDATES, *shape), np.float32) for shape in description["kept"]]
+        self._arrays = [np.array(description["kinds"], np.int32), self._block, *fields, self._sums, *kept]
 
     def run(self, updates: int = UPDATES) -> None:
         """Make up to 32 updates."""
@@ -212,24 +212,26 @@ class BareUpdate:
             self._threads.run_all(self._compiled.run, calls)
 
     def steps(self) -> np.ndarray:
-        """Return how much the variables change in one update from the beginning."""
+        """Return the changes of the variables by the first update."""
         self._block[:] = self._first
         self.run(1)
         changed = self._block - self._first
-        return np.concatenate([changed[one["at"] : one["at"] + one["size"]] for one in self._told["variables"]])
+        return np.concatenate([changed[one["at"] : one["at"] + one["size"]] for one in self._description["variables"]])
 
 
 def measure(folder: Path, results: Path, repeats: int) -> None:
-    """Compile all files, then time the ways of each case in turn."""
+    """Compile all files, then time the variants of each case in turn."""
     from benchmarks.speed.results import machine
     from ddpg.compiler.jit import host_registers
 
     registers, cores = host_registers(), len(os.sched_getaffinity(0))
     if registers.width != 16:
-        sys.exit("This needs a processor with AVX-512: the exported text is for its registers.")
-    able = {FLOAT32: True, AVX512: registers.bfloat16, AMX: registers.amx}
+        sys.exit("The exported code needs a processor with AVX-512.")
+    supported = {FLOAT32: True, AVX512: registers.bfloat16, AMX: registers.amx}
     found: dict[str, Any] = {"machine": machine(), "repeats": repeats, "cases": {}}
-    ways = {case: [way for way in ways_of(case) if able[way.products] and way.threads <= cores] for case in MEASURED}
+    ways = {
+        case: [way for way in ways_of(case) if supported[way.products] and way.threads <= cores] for case in MEASURED
+    }
     files = [_file_of(folder, case, way) for case, some in ways.items() for way in some]
     with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
         list(pool.map(_compile_one, sorted(files, key=lambda path: -path.stat().st_size)))
@@ -245,7 +247,7 @@ def measure(folder: Path, results: Path, repeats: int) -> None:
 
 
 def alternating(calls: dict[Way, Callable[[int], None]], repeats: int) -> dict[Way, list[float]]:
-    """Run everything in turn; return seconds of one update each: median, lower and upper quartile."""
+    """Run all calls in turn; return the seconds per update: median, lower and upper quartile."""
     counts: dict[Way, tuple[int, int]] = {}
     for way, call in calls.items():
         call(LEAST)
@@ -268,12 +270,12 @@ def alternating(calls: dict[Way, Callable[[int], None]], repeats: int) -> dict[W
 def _compile_one(path: Path) -> None:
     from ddpg.compiler.jit import compile_module
 
-    told = _read(path)
-    compile_module(told["text"], told["pointers"])
+    description = _read(path)
+    compile_module(description["text"], description["pointers"])
 
 
 def _compared(step: np.ndarray | None, steps: dict[Way, np.ndarray]) -> dict[str, float]:
-    """Return how far an update's first step is from those on one thread in float32, and with AVX-512."""
+    """Return the relative distance of an update's first step from those of float32 and AVX-512 on one thread."""
     found = {}
     for label, other in (("from float32", steps[Way(FLOAT32, 1)]), ("from AVX-512", steps.get(Way(AVX512, 1)))):
         if step is not None and other is not None:
@@ -285,10 +287,10 @@ def _compared(step: np.ndarray | None, steps: dict[Way, np.ndarray]) -> dict[str
 
 
 def tables(document: dict[str, Any]) -> dict[str, str]:
-    """Return the tables by the page's marks: products by instructions, and updates by the number of threads."""
+    """Return the tables by mark: time by the products' instructions, and time by the number of threads."""
     cases = [(case, document["cases"][case.name]) for case in MEASURED]
     head = (
-        f"µs of an update, medians of {document['repeats']} measurements (quartiles) in turn, on "
+        f"µs per update, medians (quartiles) of {document['repeats']} measurements in turn, on "
         f"{{}} of {processor_name(document['machine'])}."
     )
     return {
@@ -298,20 +300,20 @@ def tables(document: dict[str, Any]) -> dict[str, str]:
 
 
 def _by_products(cases: list[tuple[Case, list[dict]]]) -> list[str]:
-    lines = [f"| recipe | layers | batch | µs of | {FLOAT32} | {AVX512} | {AMX} | AMX: times as fast |"]
+    lines = [f"| recipe | layers | batch | µs of | {FLOAT32} | {AVX512} | {AMX} | speedup by AMX |"]
     lines.append("|---|---|---|---|---:|---:|---:|---:|")
     for case, rows in cases:
         for part in (WHOLE, ALONE):
             times = {row["products"]: row["seconds"] for row in rows if row["part"] == part and row["threads"] == 1}
             cells = [_spread(times[products]) if products in times else "" for products in (FLOAT32, AVX512, AMX)]
             ratio = f"{times[FLOAT32][0] / times[AMX][0]:.1f}" if AMX in times else ""
-            lines.append(f"| {_named(case)} | {part} | {' | '.join(cells)} | {ratio} |")
+            lines.append(f"| {_sizes(case)} | {part} | {' | '.join(cells)} | {ratio} |")
     return lines
 
 
 def _by_threads(cases: list[tuple[Case, list[dict]]]) -> list[str]:
     threads = " | ".join("1 thread" if count == 1 else str(count) for count in THREADS)
-    lines = [f"| recipe | layers | batch | products | {threads} | {max(THREADS)} beside 1 |"]
+    lines = [f"| recipe | layers | batch | products | {threads} | speedup by {max(THREADS)} |"]
     lines.append(f"|---|---|---|---|{'---:|' * len(THREADS)}---:|")
     for case, rows in cases:
         for products in (FLOAT32, AMX):
@@ -323,12 +325,12 @@ def _by_threads(cases: list[tuple[Case, list[dict]]]) -> list[str]:
             cells = [f"{1e6 * times[count]:,.0f}" if count in times else "" for count in THREADS]
             most = times[1] / times[max(times)] if max(times) == max(THREADS) else None
             lines.append(
-                f"| {_named(case)} | {products} | {' | '.join(cells)} | {'' if most is None else f'× {most:.1f}'} |"
+                f"| {_sizes(case)} | {products} | {' | '.join(cells)} | {'' if most is None else f'× {most:.1f}'} |"
             )
     return lines
 
 
-def _named(case: Case) -> str:
+def _sizes(case: Case) -> str:
     return f"`{case.recipe or 'ddpg'}` | {'-'.join(map(str, case.hidden))} | {case.batch:,}"
 
 

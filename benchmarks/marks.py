@@ -1,4 +1,4 @@
-"""Replace the text between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``, so nobody types measured numbers."""
+"""Write generated text between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``, so that no number is typed."""
 
 import re
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ def filled(page: str, name: str, text: str) -> str:
     """Return a page with ``text`` between the marks of ``name``.
 
     Raises:
-        ValueError: the marks are not there once each, in this order.
+        ValueError: if the page does not have both marks once, in this order.
     """
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     before, found, rest = page.partition(begin)
     _, found_too, after = rest.partition(end)
     if not found or not found_too or begin in after or end in before + after:
-        raise ValueError(f"{begin} and {end} must stand on the page once each, in this order")
+        raise ValueError(f"the page must have {begin} and {end} once each, in this order")
     return f"{before}{begin}\n{text}\n{end}{after}"
 
 
@@ -30,7 +30,7 @@ def between(page: str, name: str) -> str:
 
 
 def write(path: Path, texts: Mapping[str, str]) -> None:
-    """Put each text between the marks of its name on the page at ``path``."""
+    """Write each text between the marks of its name into the page at ``path``."""
     page = path.read_text(encoding="utf-8")
     for name, text in texts.items():
         page = filled(page, name, text)

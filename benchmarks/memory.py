@@ -1,7 +1,7 @@
-"""Measure what the replay memory costs: bytes per transition, milliseconds per minibatch, and the share of an update.
+"""Measure the cost of the replay memory: bytes per transition, and the time of drawing minibatches and of updates.
 
     python -m benchmarks.memory [--transitions 1000000] [--repeats 30] [--json FILE]
-    python -m benchmarks.memory --write    # what results/memory.json has into docs/memory.md
+    python -m benchmarks.memory --write    # writes results/memory.json into docs/memory.md
 
 The shapes are those of HalfCheetah-v5 (17 observations, 6 actions, episodes of 1000 steps), with 32 minibatches of 256
 drawn at once. Everything is measured alternately, and medians are reported: CPU time for single-threaded work, wall
@@ -41,10 +41,10 @@ def main() -> None:
     parser.add_argument("--transitions", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--write", action="store_true", help=f"measure nothing; put {RESULTS.name} into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"only write {RESULTS.name} into {PAGE.name}")
     options = parser.parse_args()
     if options.write:
-        marks.write(PAGE, {MARKS: told(json.loads(RESULTS.read_text(encoding="utf-8")))})
+        marks.write(PAGE, {MARKS: markdown(json.loads(RESULTS.read_text(encoding="utf-8")))})
         return
     buffer, plain, step = filled(options.transitions)
     rng = np.random.default_rng(0)
@@ -74,18 +74,18 @@ def main() -> None:
         "milliseconds_per_minibatch": {name: value / K for name, value in milliseconds.items()},
         "milliseconds_per_update": {name: value / K for name, value in updates.items()},
     }
-    print(told(result))
+    print(markdown(result))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def told(result: dict) -> str:
+def markdown(result: dict) -> str:
     """Return the results as Markdown tables."""
-    lines = [f"{result['bytes_per_transition']:.1f} bytes a transition, of {result['transitions']:,}."]
-    lines += ["", "| drawing and storing | ms of CPU time, of 256 |", "|---|---:|"]
+    lines = [f"{result['bytes_per_transition']:.1f} bytes per transition, in a memory of {result['transitions']:,}."]
+    lines += ["", "| drawing and storing | ms of CPU time per 256 transitions |", "|---|---:|"]
     lines += [f"| {name} | {value:.4f} |" for name, value in result["milliseconds_per_minibatch"].items()]
     updates = result["milliseconds_per_update"]
-    lines += ["", "| an update, with drawing | ms by the clock | of the plain one |", "|---|---:|---:|"]
+    lines += ["", "| update, including drawing | ms of wall time | relative to none |", "|---|---:|---:|"]
     lines += [f"| {name} | {value:.4f} | {value / updates['none']:.1%} |" for name, value in updates.items()]
     return "\n".join(lines)
 

@@ -1,6 +1,6 @@
-"""Generate the tables of docs/options.md, with every option and every preset, from the source.
+"""Generate the tables of all options and presets in docs/options.md from the source code.
 
-python -m benchmarks.options_page    # writes them; a test checks that the page has them
+python -m benchmarks.options_page    # writes the tables; a test checks that the page is up to date
 """
 
 import csv
@@ -64,15 +64,15 @@ def _row(field: dataclasses.Field) -> str:
     flag = "--" + field.name.replace("_", "-")
     page = next((page for page, options in option_pages().items() if field.name in options), None)
     name = f"`{field.name}`" if page is None else f"[`{field.name}`](options/{page}.md)"
-    cells = [f"{name}<br>`{flag}`", f"`{_type(field.type)}`", f"`{_written(field.default)}`"]
-    return _joined([*cells, field.metadata["help"]])
+    cells = [f"{name}<br>`{flag}`", f"`{_type(field.type)}`", f"`{_value_text(field.default)}`"]
+    return _table_row([*cells, field.metadata["help"]])
 
 
 def _preset_row(name: str, preset: Preset, published: str) -> str:
     recipe = [f"recipe [`{preset.recipe}`](recipes/{preset.recipe}.md)"] if preset.recipe else []
-    changes = [f"`{name}={_written(value)}`" for name, value in preset.changes.items()]
+    changes = [f"`{name}={_value_text(value)}`" for name, value in preset.changes.items()]
     options = ", ".join(recipe + changes) or "the defaults"
-    return _joined([name, f"{preset.total_timesteps:,}", options, published])
+    return _table_row([name, f"{preset.total_timesteps:,}", options, published])
 
 
 def _published() -> set[str]:
@@ -91,13 +91,13 @@ def _type(hint: Any) -> str:
     return hint.__name__ if plain else re.sub(r"[a-z_]+(?:\.[a-z_]+)*\.", "", str(hint))
 
 
-def _written(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def _joined(cells: list[str]) -> str:
+def _table_row(cells: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

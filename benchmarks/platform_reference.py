@@ -1,4 +1,4 @@
-"""Record episodes of the published Platform domain, with which ``tests/envs/test_platform.py`` compares ours.
+"""Record episodes of the published Platform domain for ``tests/envs/test_platform.py``, which compares ours with them.
 
     pip install '.[bench]'
     python benchmarks/platform_reference.py > tests/envs/data/platform_reference.json
@@ -18,7 +18,7 @@ import numpy as np
 HIGH = (30.0, 720.0, 430.0)  # parameters of run, hop, leap; all start at 0
 PLATFORMS = ((0, 250), (475, 275), (985, 50))
 EPISODES = 2000
-# A plan found by search: with every random number at 0.3 standard deviations it reaches the end.
+# Found by search; it reaches the end if every random number is 0.3 standard deviations.
 PLAN = [(1, 354.7), (1, 369.7), (0, 2.6), (1, 561.8), (1, 603.5), (1, 350.5), (0, 1.8), (1, 600.0), (0, 22.4)]
 
 
@@ -76,7 +76,7 @@ def random_start(rng: np.random.Generator) -> list[float]:
 
 
 def trajectory(env, seed: int, actions, start: list[float] | None = None, noise: float | None = None) -> dict:
-    """Return one episode: its start, seed and actions, and observation, reward, end and substeps of every step."""
+    """Return an episode: its start and seed, and every step's action, observation, reward, end and substeps."""
     (observation, _), _ = env.reset(seed=seed)
     if noise is not None:
         env.np_random = Constant(noise)

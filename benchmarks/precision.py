@@ -1,7 +1,7 @@
-"""Measure how much time bfloat16 products save: updates in either precision, alternately, on one core.
+"""Measure the speedup by bfloat16 products: updates in both precisions, alternately, on one core.
 
     python -m benchmarks.precision [--repeats 200] [--json FILE]
-    python -m benchmarks.precision --write    # what results/precision*.json have into docs/performance.md
+    python -m benchmarks.precision --write    # writes results/precision*.json into docs/performance.md
 
 Put another machine's results into a separate file: ``--json benchmarks/results/precision_NAME.json``.
 
@@ -33,11 +33,11 @@ PRECISIONS = "float32", "bfloat16"
 
 
 def main() -> None:
-    """Measure, or write the page."""
+    """Measure the precisions, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
-    parser.add_argument("--write", action="store_true", help=f"measure nothing; put the results into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"only write the results into {PAGE.name}")
     options = parser.parse_args()
     if not options.write:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -80,9 +80,9 @@ def measured(name: str, repeats: int) -> dict[str, dict[str, list[float]]]:
 def table(document: dict) -> str:
     """Return the results as a table."""
     lines = [
-        f"Medians of {document['repeats']} pairs (quartiles) on one core of {processor_name(document['machine'])}."
+        f"Medians (quartiles) of {document['repeats']} pairs on one core of {processor_name(document['machine'])}."
     ]
-    lines += ["", "| task | µs of CPU time of | float32 | bfloat16 | times as fast |", "|---|---|---:|---:|---:|"]
+    lines += ["", "| task | µs of CPU time of | float32 | bfloat16 | speedup |", "|---|---|---:|---:|---:|"]
     for task, parts in document["tasks"].items():
         for part, title in PARTS.items():
             cells = [_spread(parts[part][precision], 0) for precision in PRECISIONS]

@@ -1,4 +1,4 @@
-"""Measure how collecting scales with workers, how much memory a worker needs, and what publishing weights costs.
+"""Measure how collecting scales with workers, the memory of a worker, and the cost of publishing weights.
 
     python benchmarks/scaling.py [--collectors process ray] [--workers 1 2 4 8] [--json FILE]
     python benchmarks/scaling.py --taking --json FILE
@@ -35,7 +35,7 @@ SECONDS = 0.005  # per step
 
 
 class Sleeping(gym.Env):
-    """An environment of HalfCheetah's shapes that sleeps: 5 ms a step, 1000 steps an episode."""
+    """An environment with HalfCheetah's shapes that sleeps for 5 ms per step; episodes have 1000 steps."""
 
     def __init__(self, seconds: float = SECONDS):
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (17,), np.float32)
@@ -62,7 +62,9 @@ def main() -> None:
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--rollouts", type=int, default=20, help="rollouts of 100 steps per worker")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--taking", action="store_true", help="only measure how fast rollouts are taken, for --json")
+    parser.add_argument(
+        "--taking", action="store_true", help="only measure how fast rollouts are taken, and add it to --json"
+    )
     options = parser.parse_args()
     if options.taking:
         before = json.loads(options.json.read_text())
@@ -113,7 +115,7 @@ def scaling(collector: str, workers: int, rollouts: int) -> dict:
 
 
 def broadcast(collector: str, workers: int = 8) -> dict:
-    """Return the cost of publishing a 256-256 actor: milliseconds each time, and the share of the updates' time."""
+    """Return the cost of publishing a 256-256 actor: milliseconds per publication, and shares of the time."""
     from ddpg.workers.remote_loop import learning_from_workers
 
     with (
@@ -173,7 +175,7 @@ class InstantTransport:
 
 
 def taking(steps: int = 200_000) -> dict:
-    """Return the steps/s at which rollouts of 100 steps are unpacked, stored and counted, and their bytes per step."""
+    """Return the steps/s at which rollouts of 100 steps are unpickled, stored and counted, and their bytes per step."""
     from ddpg.workers.pool import WorkerPool
     from ddpg.workers.remote_loop import RemoteLoop, worker_spec_of
 

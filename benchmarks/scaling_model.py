@@ -1,4 +1,4 @@
-"""Predict when workers are the limit and when the learner is, by a model that is fitted to measurements.
+"""Predict whether the workers or the learner limit the speed of learning, with a model fitted to measurements.
 
     python -m benchmarks.scaling_model            # prints the tables of docs/scaling.md
     python -m benchmarks.scaling_model --write    # writes them into docs/scaling.md, and draws the figure
@@ -96,7 +96,7 @@ def weight_bytes(hidden: tuple[int, ...]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The whole model: the workers of each collector, the learners, and the bytes of a transition."""
+    """The complete model: the workers of each collector, the learners, and the bytes of a transition."""
 
     measured: dict[str, list[tuple[int, float]]]
     workers: dict[str, Workers]
@@ -133,8 +133,13 @@ def page(model: Model) -> str:
         for learner in learners:
             cells += [f"{round_(learner.steps())} steps/s", f"{learner.steps() / workers.rate:.1f} workers"]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "What the workers can do, in steps/s:", "", *_workers(model)]
-    lines += ["", "What both do, with Ray, a core for each worker (k = 0), one update a step:", "", *_both(model)]
+    lines += ["", "Steps/s of the workers alone:", "", *_workers(model)]
+    lines += [
+        "",
+        "Workers and learner, with Ray, a core for each worker (k = 0), one update per step:",
+        "",
+        *_both(model),
+    ]
     return "\n".join([*lines, "", *_network(model)])
 
 
@@ -171,14 +176,14 @@ def _both(model: Model) -> list[str]:
 
 
 def _network(model: Model) -> list[str]:
-    """Say how many steps/s a network of 1 Gbit/s (125 MB/s) carries, and how many the learner's process takes."""
+    """Return sentences about the steps/s of a network of 1 Gbit/s (125 MB/s) and of the learner's process."""
     taken = next(iter(next(iter(model.learners.values())).values())).taken_per_second
     hidden = [*LEARNERS.values()][-1][1]
     down, up = 125e6 * LENGTH / weight_bytes(hidden), 125e6 / model.transition_bytes
     return [
         f"Weights are {weight_bytes(hidden) / 1000:.0f} kB (256-256), a transition {model.transition_bytes:.0f} bytes; "
         f"1 Gbit/s carries the weights of {round_(down)} steps/s and the transitions of {round_(up)}.",
-        f"Without any update the learner's process takes {round_(taken)} transitions/s.",
+        f"Without updates the learner's process takes {round_(taken)} transitions/s.",
     ]
 
 
@@ -215,13 +220,13 @@ def draw(model: Model, path: Path) -> None:
             fontsize=8,
         )
     axes.plot([], [], color="#333333", lw=1.8, label="with a learner, a core for each worker (k = 0)")
-    axes.plot([], [], ":", color="#333333", lw=1.2, label="fit, beyond what was measured")
+    axes.plot([], [], ":", color="#333333", lw=1.2, label="fit, extrapolated")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_ylim(100, 30_000)
     axes.set_xlabel("workers")
     axes.set_ylabel("environment steps/s")
-    axes.set_title("An environment of 5 ms a step, one update a step")
+    axes.set_title("An environment with 5 ms per step, one update per step")
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize=8, loc="upper left")
     figure.savefig(path)

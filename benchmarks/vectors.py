@@ -1,7 +1,7 @@
-"""Measure how busy the learner is with one environment, and with 4 and 16 in processes and in EnvPool.
+"""Measure the learner's busy share with one environment, and with 4 and 16 environments in processes and in EnvPool.
 
     python -m benchmarks.vectors [--repeats 3] [--json FILE] [--brief]
-    python -m benchmarks.vectors --write    # what results/vectors.json has into docs/performance.md
+    python -m benchmarks.vectors --write    # writes results/vectors.json into docs/performance.md
 
 The task is HalfCheetah-v5 with networks of 256-256, minibatches of 256, one update per transition, and the compiler
 that "auto" chooses; vectors are measured with and without `overlap`. After a warm-up of 1,500 transitions, in which the
@@ -87,17 +87,17 @@ class Sample(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Transitions a second."""
+        """Transitions per second."""
         return self.transitions / self.seconds
 
     @property
     def busy(self) -> float:
-        """The share of the time in which the learner updated."""
+        """The share of the time in which the learner made updates."""
         return self.learner_seconds / self.seconds
 
 
 def measure(vectorization: str, n_envs: int, more: dict[str, Any], warm_up: int, transitions: int) -> Sample:
-    """Train, with a clock around the updater."""
+    """Train, and time the calls of the updater."""
     from ddpg import DDPG, DDPGConfig
     from ddpg.runs.env_factory import make_training_env
 
@@ -127,8 +127,8 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def summary(samples: Sequence[Sample]) -> dict[str, Any]:
     """Return the summary of one configuration's measurements.
 
-    ``left_over`` is the time per transition, in milliseconds, in which the learner is idle; ``limit`` is how many
-    transitions a second there would be without this time.
+    ``left_over`` is the learner's idle time per transition, in milliseconds; ``limit`` is the number of transitions per
+    second without idle time.
     """
     return {
         "transitions_per_second": spread([sample.rate for sample in samples]),
@@ -145,7 +145,7 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
 def table(found: dict[str, dict[str, Any]]) -> str:
     """Return the summaries as a table, a row for each configuration."""
     lines = [
-        "| environments | transitions/s | learner busy | beside it, ms a transition | alone it would make |",
+        "| environments | transitions/s | learner busy | idle ms per transition | transitions/s without idle time |",
         "|---|---:|---:|---:|---:|",
     ]
     for way, row in found.items():
@@ -156,11 +156,11 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def told(document: dict[str, Any]) -> str:
-    """Return the page's text about a results file."""
+def page_text(document: dict[str, Any]) -> str:
+    """Return the page's text for a results file."""
     about, repeats = document["machine"], document["command"].partition("--repeats ")[2]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if version)
-    return f"Medians of {repeats} on {about['cores']} cores. {versions}.\n\n{table(document['ways'])}"
+    return f"Medians of {repeats} measurements on {about['cores']} cores. {versions}.\n\n{table(document['ways'])}"
 
 
 def name_of(vectorization: str, n_envs: int, more: dict[str, Any]) -> str:
@@ -185,11 +185,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--brief", action="store_true", help="few transitions, once: does every way work?")
-    parser.add_argument("--write", action="store_true", help=f"measure nothing; put {RESULTS.name} into {PAGE.name}")
+    parser.add_argument("--brief", action="store_true", help="few transitions, once, to check that all variants work")
+    parser.add_argument("--write", action="store_true", help=f"only write {RESULTS.name} into {PAGE.name}")
     options = parser.parse_args()
     if options.write:
-        marks.write(PAGE, {MARKS: told(json.loads(RESULTS.read_text(encoding="utf-8")))})
+        marks.write(PAGE, {MARKS: page_text(json.loads(RESULTS.read_text(encoding="utf-8")))})
         return
     warm_up, transitions, repeats = (600, 200, 1) if options.brief else (1500, 3000, options.repeats)
     ways = WAYS

@@ -1,10 +1,10 @@
-"""Tabulate the returns of learning with no, two and four workers, from a study, in docs/scaling.md.
+"""Write a table of returns with no, two and four workers, from a study, into docs/scaling.md.
 
     ddpg study benchmarks/studies/workers.toml --jobs 1
-    python -m benchmarks.workers --study studies/workers    # its returns into results/workers.csv, and the table
-    python -m benchmarks.workers                            # the table again, into docs/scaling.md
+    python -m benchmarks.workers --study studies/workers    # writes results/workers.csv and the table
+    python -m benchmarks.workers                            # writes the table from results/workers.csv
 
-Times are left out, because they would depend on one machine's load at that time.
+Times are left out, because they depend on the machine's load during the study.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def read(path: Path = RESULTS) -> list[dict[str, str]]:
 
 
 def table(rows: Sequence[dict[str, str]]) -> str:
-    """Return final returns by configuration: every seed, and their mean."""
+    """Return a table of final returns by configuration: every seed, and their mean."""
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for row in rows:
         if row["measure"] == "final_mean_return":
@@ -44,9 +44,9 @@ def table(rows: Sequence[dict[str, str]]) -> str:
     lines = ["| environment | workers | return of each seed | mean |", "|---|---|---|---|"]
     for (env, config), seeds in found.items():
         values = [value for _, value in sorted(seeds)]
-        told = ", ".join(f"{value:.1f}" for value in values)
+        texts = ", ".join(f"{value:.1f}" for value in values)
         workers = config.removesuffix("_early")
-        lines.append(f"| {env} | {workers} | {told} | {np.mean(values):.1f} |")
+        lines.append(f"| {env} | {workers} | {texts} | {np.mean(values):.1f} |")
     return "\n".join(lines)
 
 

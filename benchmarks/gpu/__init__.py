@@ -1,1 +1,1 @@
-"""How fast a GPU makes updates: TensorFlow's XLA programs, run through JAX where there is a GPU."""
+"""Measure updates on a GPU: TensorFlow's XLA programs are exported, and run through JAX on a machine with a GPU."""

@@ -1,4 +1,4 @@
-"""Puts the measurements into docs/performance.md: ``python -m benchmarks.gpu --write``."""
+"""Write the GPU's results into docs/performance.md: ``python -m benchmarks.gpu --write``."""
 
 import argparse
 import json
@@ -15,9 +15,9 @@ TRAINING_MARKS = "gpu training"
 
 
 def main() -> None:
-    """Print the tables, or write them."""
+    """Print the tables, and write them into the page with ``--write``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name}")
     options = parser.parse_args()
     tables = {MARKS: table(), TRAINING_MARKS: training_table()}
     if options.write:
@@ -26,15 +26,15 @@ def main() -> None:
 
 
 def table() -> str:
-    """Return the table of what was measured, the smallest update first."""
+    """Return the table of updates/s, the cheapest update first."""
     gpu, processor = (json.loads((RESULTS / name).read_text()) for name in ("gpu.json", "gpu_processor.json"))
     found = sorted((case for case in CASES if case.name in gpu["cases"]), key=lambda case: _seconds(processor, case))
-    told, cores = gpu["machine"], processor["machine"]
+    device, cores = gpu["machine"], processor["machine"]
     lines = [
-        f"Updates a second in calls of {UPDATES}, medians of {gpu['repeats']} calls on an {told['device']} (JAX "
-        f"{told['jax']}) and of {processor['repeats']} on one thread of our compiler ({cores['processor']}).",
+        f"Updates/s in calls of {UPDATES} updates: medians of {gpu['repeats']} calls on an {device['device']} (JAX "
+        f"{device['jax']}) and of {processor['repeats']} calls on one thread of our compiler ({cores['processor']}).",
         "",
-        "| recipe | layers | batch | processor | GPU, float32 | ratio | GPU, TF32 | single call, ms | compiled, s |",
+        "| recipe | layers | batch | processor | GPU, float32 | ratio | GPU, TF32 | single call, ms | compilation, s |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for case in found:
@@ -50,12 +50,12 @@ def table() -> str:
 
 
 def training_table() -> str:
-    """Return the table of training with TensorFlow and an environment."""
+    """Return the table of training with TensorFlow in an environment."""
     document = json.loads((RESULTS / "gpu_training.json").read_text())
     machine = document["machine"]
     lines = [
-        f"HalfCheetah-v5 on an {machine['device']} and on {machine['cores']} cores of the {machine['processor']} "
-        f"beside it ({machine['generation']}), TensorFlow {machine['tensorflow']}; one measurement each.",
+        f"HalfCheetah-v5 on an {machine['device']} and on {machine['cores']} cores ({machine['processor']}) "
+        f"of the same machine ({machine['generation']}), TensorFlow {machine['tensorflow']}; one measurement each.",
         "",
         "| recipe | layers | batch | GPU, steps/s | deterministic | processor, steps/s | ratio "
         "| first updates on the GPU, s | largest difference after 1 update | after 32 |",

@@ -1,10 +1,10 @@
-"""What is updated on a GPU and on a processor."""
+"""The sizes of the updates that are measured on a GPU and on a processor."""
 
 import dataclasses
 
 import numpy as np
 
-UPDATES = 32  # of a call
+UPDATES = 32  # in one call
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,10 +12,10 @@ class Case:
     """The sizes of an update.
 
     Attributes:
-        recipe: of :data:`ddpg.RECIPES`; ``None``: the defaults.
+        recipe: one of :data:`ddpg.RECIPES`, or ``None`` for the defaults.
         hidden: units of the hidden layers.
-        batch: transitions of a minibatch.
-        observations, actions: numbers of each; HalfCheetah's.
+        batch: transitions in a minibatch.
+        observations, actions: their sizes, by default HalfCheetah's.
     """
 
     recipe: str | None
@@ -26,18 +26,18 @@ class Case:
 
     @property
     def name(self) -> str:
-        """A name for files."""
+        """The case's name in files."""
         return f"{self.recipe or 'ddpg'}_{'-'.join(map(str, self.hidden))}_{self.batch}"
 
     def minibatches(self) -> list[np.ndarray]:
-        """Return a call's minibatches: uniform numbers in [-1, 1], and no state is terminal."""
+        """Return the minibatches of a call: uniform numbers in [-1, 1], no terminal states."""
         rng = np.random.default_rng(0)
         sizes = self.observations, self.actions, 1, self.observations
         fields = [rng.uniform(-1, 1, (UPDATES, self.batch, size)).astype(np.float32) for size in sizes]
         return [*fields, np.zeros((UPDATES, self.batch, 1), np.float32)]
 
 
-# The first ones matter most: a machine may be there for a short time.
+# The most important cases come first, since a machine may be available only briefly.
 CASES = (
     Case(None, (256, 256), 256),
     Case("plus", (256, 256), 96),

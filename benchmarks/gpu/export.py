@@ -1,10 +1,10 @@
-"""Writes the programs that TensorFlow hands to XLA, so that a machine without TensorFlow can run them.
+"""Export the programs that TensorFlow passes to XLA, so that a machine without TensorFlow can run them.
 
     python -m benchmarks.gpu.export FOLDER
 
-Needs JAX beside TensorFlow, to translate a program into StableHLO. The folder holds of each case ``NAME.mlir``, the
-program; ``NAME.json``: which of its outputs replaces which argument, its arguments, and what TensorFlow computes; and
-``weights.npz``, the first values of all variables.
+Needs JAX in addition to TensorFlow, to translate programs into StableHLO. For each case the folder gets the program
+``NAME.mlir``, and ``NAME.json`` with its arguments, the outputs that replace arguments, and TensorFlow's results.
+``weights.npz`` has the initial values of all variables.
 """
 
 import argparse
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Export every case, each in a process of its own: XLA reads at its import where to write programs."""
+    """Export every case in its own process, since XLA reads the folder for programs when it is imported."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def export(case: Case, folder: Path) -> None:
-    """Write one case, after TensorFlow has made one update with it."""
+    """Export one case, with the results of one update by TensorFlow."""
     from ddpg.replay.minibatch import Batch
 
     agent = agent_of(case, compiler="xla")
@@ -65,9 +65,9 @@ def export(case: Case, folder: Path) -> None:
     text, places = simplified(stable_hlo(dumped.read_bytes()))
     (folder / f"{case.name}.mlir").write_text(text, encoding="utf-8")
     arguments = [argument(array) for array in first]
-    told = {"places": places, "arguments": arguments, "one_update": list(result.metrics.values())}
-    told |= {"case": dataclasses.asdict(case), "parameters": sum(array.size for array in first)}
-    (folder / f"{case.name}.json").write_text(json.dumps(told), encoding="utf-8")
+    description = {"places": places, "arguments": arguments, "one_update": list(result.metrics.values())}
+    description |= {"case": dataclasses.asdict(case), "parameters": sum(array.size for array in first)}
+    (folder / f"{case.name}.json").write_text(json.dumps(description), encoding="utf-8")
 
     weights = folder / "weights.npz"
     arrays = dict(np.load(weights)) if weights.exists() else {}
@@ -76,7 +76,7 @@ def export(case: Case, folder: Path) -> None:
 
 
 def agent_of(case: Case, **options: Any) -> "DDPG":
-    """Return an agent whose updates are of a case."""
+    """Return an agent whose updates have a case's sizes."""
     from gymnasium import spaces
 
     from ddpg import DDPG, DDPGConfig
@@ -88,7 +88,7 @@ def agent_of(case: Case, **options: Any) -> "DDPG":
 
 
 def argument(array: np.ndarray) -> dict:
-    """Return what an argument is: its array's name in ``weights.npz``, none if it is zeros, its shape and type."""
+    """Describe an argument: its name in ``weights.npz`` (empty if it is all zeros), shape and type."""
     name = hashlib.sha256(array.tobytes()).hexdigest()[:16] if array.any() else ""
     return {"array": name, "shape": list(array.shape), "dtype": array.dtype.name}
 
@@ -97,7 +97,7 @@ def stable_hlo(dumped: bytes) -> str:
     """Return the StableHLO text of a dumped ``HloProto``."""
     from jax._src.lib import xla_client
 
-    # The proto's first field, of bytes, is the module: a tag, its length in groups of 7 bits, the lowest first, and it.
+    # The proto's first field is the module: a tag byte, its length as a varint (7 bits per byte), and its bytes.
     end = 1
     while dumped[end] & 128:
         end += 1
@@ -107,8 +107,8 @@ def stable_hlo(dumped: bytes) -> str:
 
 
 def simplified(text: str) -> tuple[str, dict[str, int]]:
-    """Return a program whose arguments name the output that replaces them, and the pairs; places in a source go."""
-    # This JAX writes copies as the newer one does not read them.
+    """Remove source locations and attach to each argument the output that replaces it; return these pairs, too."""
+    # JAX's newer versions cannot read the copies that this version writes.
     copied = r"mhlo\.copy (%\w+)(?: \{[^}]*\})? : (tensor<[^>]*>)"
     text = re.sub(copied, r"stablehlo.reshape \1 : (\2) -> \2", text)
     text = re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Measures the same updates on this machine's processor, by our own compiler on one thread.
+"""Measure the same updates on this machine's processor, with our compiler on one thread.
 
 python -m benchmarks.gpu.processor [--json FILE]
 """
@@ -18,14 +18,14 @@ from benchmarks.speed.results import machine
 from ddpg.replay.minibatch import Batch
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu_processor.json"
-OPERATIONS = 5e10  # of a measurement, about half a second
+OPERATIONS = 5e10  # per measurement, about half a second
 
 
 def main() -> None:
     """Measure every case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
-    parser.add_argument("--repeats", type=int, default=5, help="measurements, of which the median is taken")
+    parser.add_argument("--repeats", type=int, default=5, help="number of measurements; the median is reported")
     options = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     document = {"machine": machine(), "repeats": options.repeats, "cases": {}}

@@ -1,12 +1,11 @@
-"""Measures the exported programs through JAX, on its first device that is a GPU, or else on the processor.
+"""Measure the exported programs through JAX, on a GPU if there is one, or else on the processor.
 
-    python -m benchmarks.gpu.run FOLDER --json FILE     # needs JAX and NumPy alone
+    python -m benchmarks.gpu.run FOLDER --json FILE     # needs only JAX and NumPy
 
 A call of 32 updates is timed from minibatches in NumPy to metrics in NumPy, with the weights on the device, as in
-training. What TensorFlow would add to a call is not in it. Each program is compiled in three ways: ``float32``;
-``tf32``, whose products round to 10 bits of mantissa, TensorFlow's default on a GPU that has them; and ``counted``,
-float32 with the number of updates as a constant, so that the device is not asked before each update whether it is the
-last.
+training, but without TensorFlow's overhead per call. Each program is compiled in three variants: ``float32``; ``tf32``,
+whose products round to 10 bits of mantissa (TensorFlow's default on GPUs that support it); and ``counted``, float32
+with a constant number of updates, so that the host need not ask the device after each update whether another follows.
 """
 
 import argparse
@@ -28,12 +27,12 @@ VARIANTS = "float32", "tf32", "counted"
 
 
 def main() -> None:
-    """Measure every case that was exported; the file is written after each."""
+    """Measure every exported case; write the results file after each measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--repeats", type=int, default=15, help="calls, of which the median is taken")
-    parser.add_argument("--seconds", type=float, default=480, help="after which no further program is compiled")
+    parser.add_argument("--repeats", type=int, default=15, help="number of calls; the median is reported")
+    parser.add_argument("--seconds", type=float, default=480, help="time limit for starting another measurement")
     options = parser.parse_args()
 
     import jax
@@ -53,7 +52,7 @@ def main() -> None:
         reference = None
         for variant in VARIANTS:
             if time.monotonic() - begin > options.seconds:
-                print("no time is left", flush=True)
+                print("stopped at the time limit", flush=True)
                 return
             if reference is None:
                 program = Program(text, told["places"], len(weights), cpu, "float32")
@@ -78,10 +77,10 @@ class Program:
     """An exported program, compiled for a device.
 
     Args:
-        text: StableHLO; its arguments are the number of updates, the minibatches and the variables.
-        places: the argument that an output replaces, by output.
-        variables: how many there are.
-        device: of JAX.
+        text: a StableHLO program; its arguments are the number of updates, the minibatches and the variables.
+        places: the index of the argument that an output replaces, by the output's index.
+        variables: number of variables.
+        device: a JAX device.
         variant: one of :data:`VARIANTS`.
     """
 
@@ -101,7 +100,7 @@ class Program:
             )
 
     def updated(self, weights: list[np.ndarray], case: Case, updates: int) -> tuple[list[float], list[np.ndarray]]:
-        """Return the metrics and the variables after updates from ``weights`` on."""
+        """Return the metrics and the variables after updates that start from ``weights``."""
         variables = self._put(weights)
         metrics = self._call(np.int32(updates), case.minibatches(), variables)
         return metrics, [np.asarray(variable) for variable in variables]
@@ -129,13 +128,13 @@ class Program:
         outputs = [shards[0] for shards in results.disassemble_into_single_device_arrays()]
         for output, argument in self._places.items():
             variables[argument - first] = outputs[output]
-        # The last variable is waited for: it is computed after the metrics.
+        # The last variable is computed after the metrics, so waiting for it is enough.
         variables[-1].block_until_ready()
         return [float(one) for index, one in enumerate(outputs) if index not in self._places and one.ndim == 0]
 
 
 def varied(text: str, variant: str) -> str:
-    """Return a program's text as a variant has it."""
+    """Return the text of a program's variant."""
     exact, rounded = "precision = [HIGHEST, HIGHEST]", "precision = [DEFAULT, DEFAULT]"
     text = text.replace(exact, rounded) if variant == "tf32" else text.replace(rounded, exact)
     if variant == "counted":
@@ -147,7 +146,7 @@ def varied(text: str, variant: str) -> str:
 
 
 def differences(found: tuple, expected: tuple) -> dict[str, float]:
-    """Return the largest differences of metrics and variables, and the variables' relative one, as a norm."""
+    """Return the largest differences of metrics and variables, and the norm of the variables' relative difference."""
     pairs = [(a, b) for a, b in zip(found[1], expected[1], strict=True) if a.dtype == np.float32]
     apart = np.sqrt(sum(np.sum((a - b).astype(np.float64) ** 2) for a, b in pairs))
     return {
@@ -166,7 +165,7 @@ def loaded(argument: dict, folder: Path) -> np.ndarray:
 
 
 def machine(device: Any) -> dict[str, Any]:
-    """Return what the numbers are of."""
+    """Return the device, the processor and the versions."""
     import jax
 
     told = {"device": device.device_kind, "jax": jax.__version__, "cores": os.cpu_count()}

@@ -1,11 +1,11 @@
-"""Trains with TensorFlow and an environment, on the GPU and on the processor of one machine.
+"""Measure training with TensorFlow in an environment, on the GPU and on the processor of one machine.
 
     python -m benchmarks.gpu.training --json benchmarks/results/gpu_training.json     # on a machine with a GPU
 
-The GPU is measured twice, the second time with deterministic operations, as the ``ddpg`` command has them. Each
-measurement has a process of its own; the processor's hides the GPU. HalfCheetah-v5 is stepped in the process, and steps
-are counted after the first updates, which are compiled on the way. Then both devices make one update and 32 updates
-with the same weights and minibatches, and the weights of the actor and of the first critic are compared.
+The GPU is measured with and without deterministic operations, which the ``ddpg`` command uses. Each measurement has its
+own process; that of the processor hides the GPU. HalfCheetah-v5 is stepped in the process, and steps count after the
+first updates, which include compilation. Then both devices make one update and 32 updates from the same weights and
+minibatches, and the weights of the actor and of the first critic are compared.
 """
 
 import argparse
@@ -29,13 +29,13 @@ CASES = (
     Case(None, (256, 256), 256),
     Case(None, (1024, 1024), 1024),
 )
-DEVICES = "gpu", "processor"  # whose weights are compared
-DETERMINISTIC = "deterministic"  # the GPU once more
+DEVICES = "gpu", "processor"  # devices whose weights are compared
+DETERMINISTIC = "deterministic"  # the GPU with deterministic operations
 RANDOM_STEPS = 1_100  # before the first update, and at least as many as the largest minibatch
 
 
 def main() -> None:
-    """Measure every case on both devices; the file is written after each."""
+    """Measure every case on both devices; write the results file after each case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, required=True, metavar="FILE")
     parser.add_argument("--seconds", type=float, default=10, help="length of each measurement of training")
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def measured(case: Case, seconds: float) -> dict[str, Any]:
-    """Train for so many seconds after the first updates; return steps and updates per second, and what trained."""
+    """Train for ``seconds`` after the first updates; return the rates, the learner's class and the machine."""
     import gymnasium as gym
     import tensorflow as tf
 
@@ -85,7 +85,7 @@ def measured(case: Case, seconds: float) -> dict[str, Any]:
     options = Preset(0, recipe=case.recipe).options | sizes | {"learning_starts": RANDOM_STEPS}
     start = time.perf_counter()
     agent = DDPG(gym.make("HalfCheetah-v5"), DDPGConfig(**options), seed=0)
-    # Two calls' worth of updates: both an update with the actor's step and one without have been compiled by then.
+    # After two calls, updates with the actor's step and without it have both been compiled.
     agent.learn(RANDOM_STEPS + 2 * UPDATES)
     first_updates = time.perf_counter() - start
 
@@ -105,7 +105,7 @@ def measured(case: Case, seconds: float) -> dict[str, Any]:
 
 
 def updated(case: Case) -> dict[str, np.ndarray]:
-    """Return the weights of the actor and of the first critic after one update and after 32, by variable."""
+    """Return the weights of the actor and of the first critic after one update and after 32 updates."""
     from benchmarks.gpu.export import agent_of
     from ddpg.replay.minibatch import Batch
 

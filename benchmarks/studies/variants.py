@@ -1,15 +1,15 @@
-"""MuJoCo tasks to tune on: like those of the tables, and none of them.
+"""Variants of MuJoCo tasks for tuning, so that the reported tasks are not used for it.
 
-Heavy: bodies are a quarter heavier, and in gymnasium's tasks an action lasts for another time. Light: bodies are a
-fifth lighter. Some are of the control suite, which needs the extra ``dmc``: in two of them reward is found late, in the
-other three actions saturate.
+Heavy: bodies are a quarter heavier, and in gymnasium's tasks actions last for another number of frames. Light: bodies
+are a fifth lighter. Some are tasks of the control suite, which needs the extra ``dmc``: in two of them runs find reward
+late, in the other three actions saturate.
 """
 
 import gymnasium as gym
 
 import ddpg_envs  # noqa: F401 - registers the control suite
 
-TASKS = {"HalfCheetah": 4, "Hopper": 5, "Walker2d": 5, "Ant": 4}  # frames an action lasts; the table's: 5, 4, 4, 5
+TASKS = {"HalfCheetah": 4, "Hopper": 5, "Walker2d": 5, "Ant": 4}  # frames per action; by default 5, 4, 4, 5
 
 SUITE = {
     "PendulumSwingup": "dmc/pendulum-swingup-v0",

@@ -1,1 +1,1 @@
-"""From finished runs to entries of the zoo, and the page that lists them."""
+"""Add finished runs to the policy zoo, and write the page that lists its entries."""

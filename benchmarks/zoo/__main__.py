@@ -1,8 +1,8 @@
-"""Make entries of the zoo from finished runs, and fill its page.
+"""Add finished runs to the policy zoo, and write its page and picture.
 
-ddpg study benchmarks/zoo/presets.toml --jobs 1      # days on one core; it goes on where it was interrupted
-python -m benchmarks.zoo studies/presets             # those that are done, into ddpg/zoo and docs/zoo.md
-python -m benchmarks.zoo --picture                   # docs/zoo.png; MuJoCo draws with MUJOCO_GL=egl
+ddpg study benchmarks/zoo/presets.toml --jobs 1      # days on one core; after an interruption it continues
+python -m benchmarks.zoo studies/presets             # adds the finished runs to ddpg/zoo and docs/zoo.md
+python -m benchmarks.zoo --picture                   # draws docs/zoo.png; MuJoCo needs MUJOCO_GL=egl
 """
 
 import argparse
@@ -17,14 +17,14 @@ from ddpg.errors import UsageError
 
 @tolerate_broken_pipes()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what is asked; return 2 where that cannot be."""
+    """Add runs, write the page, and draw the picture, as the arguments say; return 2 on failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="*", metavar="FOLDER", help="folders of runs, such as a study's")
-    parser.add_argument("--replace", action="store_true", help="entries that are there, too")
-    parser.add_argument("--picture", action="store_true", help="draw the picture, without runs")
+    parser.add_argument("--replace", action="store_true", help="replace existing entries")
+    parser.add_argument("--picture", action="store_true", help="draw the picture; only without runs")
     options = parser.parse_args(arguments)
     if options.picture and options.runs:
-        parser.error("draw the picture by itself: Mesa's LLVM may crash beside TensorFlow's")
+        parser.error("draw the picture in a separate command: Mesa's LLVM may crash together with TensorFlow's")
     try:
         if options.runs:
             from benchmarks.zoo import entries  # which imports TensorFlow

@@ -1,4 +1,4 @@
-"""Make entries of the zoo from finished runs: an export, 100 episodes, a card."""
+"""Make zoo entries from finished runs: export the policy, evaluate it in 100 episodes, and write its card."""
 
 import json
 import shutil
@@ -26,38 +26,38 @@ LICENSE = "MIT"
 
 
 def add_finished(root: Path, folder: Path = zoo.FOLDER, replace: bool = False) -> Iterator[str]:
-    """Add the runs below ``root`` that are done; yield a line about each.
+    """Add the finished runs below ``root``; yield a line about each run.
 
     Args:
         root: a folder of runs, such as a study's.
-        folder: that of the zoo.
-        replace: also those that have an entry.
+        folder: the zoo's folder.
+        replace: replace existing entries.
 
     Raises:
-        UsageError: if a run is not of its environment's preset.
+        UsageError: if a run does not have its environment's preset.
     """
     for run in sorted(find_run_folders(root)):
         document = run_directory.read_config(run)
         name = zoo.entry_name(document["env_id"])
         steps = [int(path.name) for path in run_directory.checkpoints(run)]
         if document["total_timesteps"] not in steps:
-            yield f"{name}: not done"
+            yield f"{name}: not finished"
         elif replace or name not in zoo.names(folder):
             add(run, document, folder)
             yield f"{name}: added"
         else:
-            yield f"{name}: is there"
+            yield f"{name}: has an entry"
 
 
 def add(run: Path, document: dict[str, Any], folder: Path) -> None:
-    """Make the entry of a run: of its last checkpoint, whatever that returns."""
+    """Make an entry from a run's last checkpoint, whatever its return."""
     command = command_of(document)
     target = folder / zoo.entry_name(document["env_id"])
     with tempfile.TemporaryDirectory() as aside:
         exported, made = Path(aside) / "exported", Path(aside) / target.name
         export_run(run, "numpy", exported, allow_import=[document["env_id"].rpartition(":")[0]])
         made.mkdir()
-        for name in zoo.FILES[1:]:  # not act.py: the zoo holds no code
+        for name in zoo.FILES[1:]:  # without act.py, since the zoo contains no code
             shutil.copy(exported / name, made / name)
         about = json.loads((made / "policy.json").read_text(encoding="utf-8"))
         card = Card(
@@ -80,10 +80,10 @@ def add(run: Path, document: dict[str, Any], folder: Path) -> None:
 
 
 def command_of(document: dict[str, Any]) -> str:
-    """Return the command that trains a run again.
+    """Return the command that reproduces a run.
 
     Raises:
-        UsageError: if the run is not of its environment's preset, or of more than one environment.
+        UsageError: if the run does not have its environment's preset, or has wrappers or several environments.
     """
     env_id, total = document["env_id"], document["total_timesteps"]
     kind = CONFIGS[document["algorithm"]]
@@ -91,7 +91,7 @@ def command_of(document: dict[str, Any]) -> str:
     usual = kind(**preset.options_for(kind, total)).to_json()
     changed = sorted(name for name, value in document["config"].items() if usual.get(name) != value)
     if changed or document["n_envs"] != 1 or document["wrappers"]:
-        raise UsageError(f"the run of {env_id} is not of its preset: {', '.join(changed) or 'n_envs, wrappers'}")
+        raise UsageError(f"the run of {env_id} differs from its preset: {', '.join(changed) or 'n_envs, wrappers'}")
     length = f" --total-timesteps {total}" if total != preset.total_timesteps else ""
     return f"ddpg train {env_id} --seed {document['seed']}{length}"
 
@@ -104,7 +104,7 @@ def _evaluated(document: dict[str, Any], exported: Path) -> CardEvaluation:
     env, seed = make_env(document["env_id"]), final_seed(document["seed"])
     with env_calls.closing(env):
         found = evaluate(load_policy(exported, portable=True), env, EPISODES, seed)
-        # Without the physics engines of other runs in this process.
+        # Leave out physics engines that other runs in this process have loaded.
         of_run = {*document["versions"], "machine", "functions"}
         versions = {name: version for name, version in versions_here().items() if name in of_run}
     return CardEvaluation(

@@ -1,4 +1,4 @@
-"""The zoo's table and picture on docs/zoo.md, made from the cards."""
+"""Make the zoo's table and picture on docs/zoo.md from the entries' cards."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ddpg.runs.zoo_policy import COLUMNS, list_zoo, zoo_rows
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURE = "docs/zoo.md", "docs/zoo.png"
-# Presets without an entry, and why. A test compares this with the presets and the entries.
+# Presets without an entry, with the reason. A test compares this with the presets and the entries.
 _NOT_DONE, _OTHER_PACKAGES = "its seed has not been trained yet", "need packages that the tests do not install"
 MISSING = {
     "Swimmer-v5": _NOT_DONE,
@@ -24,7 +24,7 @@ MISSING = {
     "LunarLanderContinuous-v3": _OTHER_PACKAGES,
     "BipedalWalker-v3": _OTHER_PACKAGES,
 }
-# Presets that presets.toml leaves to another study, for they need another package.
+# Presets that another study trains, because they need another package.
 ELSEWHERE = {
     "LunarLander-v3": "box2d.toml",
     "LunarLanderContinuous-v3": "box2d.toml",
@@ -32,12 +32,12 @@ ELSEWHERE = {
     "FetchReach-v4": "robotics.toml",
 }
 
-_MOMENTS = (0.0, 0.05, 0.15, 0.4)  # of an episode; besides, its end
-_WIDE, _HIGH, _TEXT, _GAP, _COLUMNS = 140, 120, 26, 10, 2  # pixels, but the last
+_MOMENTS = (0.0, 0.05, 0.15, 0.4)  # shares of an episode that are shown, besides its end
+_WIDE, _HIGH, _TEXT, _GAP, _COLUMNS = 140, 120, 26, 10, 2  # all but the last in pixels
 
 
 def table() -> str:
-    """Return the table of all entries, and a line on what is missing."""
+    """Return the table of all entries, and a line about presets without an entry."""
     rows = [COLUMNS, ("---", *("--:",) * 3, "---", "--:"), *zoo_rows(list_zoo())]
     lines = [f"| {' | '.join(cells)} |" for cells in rows]
     missing = [
@@ -48,18 +48,18 @@ def table() -> str:
 
 
 def write(root: Path = ROOT) -> None:
-    """Fill the table on the page."""
+    """Write the table into the page."""
     marks.write(root / PAGE, {"zoo": table()})
 
 
 def without_entry() -> list[str]:
-    """Return the presets that no entry is of."""
+    """Return the presets without an entry."""
     known = zoo.names()
     return [env_id for env_id in PRESETS if zoo.entry_name(env_id) not in known]
 
 
 def draw(root: Path = ROOT) -> None:
-    """Draw moments of each policy's first episode, beside each other."""
+    """Draw moments of each policy's first episode side by side."""
     strips = [_strip(zoo.read_entry(name)) for name in zoo.names()]
     rows = [strips[first : first + _COLUMNS] for first in range(0, len(strips), _COLUMNS)]
     heights = [max(strip.height for strip in row) for row in rows]
@@ -72,7 +72,7 @@ def draw(root: Path = ROOT) -> None:
 
 
 def _strip(entry: zoo.Entry) -> Image.Image:
-    """Return the moments of one policy below a line of text."""
+    """Return a strip with the moments of one policy below a line of text."""
     pictures = [Image.fromarray(picture) for picture in _moments(entry)]
     for picture in pictures:
         picture.thumbnail((_WIDE, _HIGH), Image.Resampling.LANCZOS)
@@ -91,13 +91,13 @@ def _moments(entry: zoo.Entry) -> list[np.ndarray]:
     """Return pictures of the first episode, uint8 ``[H, W, 3]`` each."""
     card, policy = entry.card, load_policy(f"{zoo.PREFIX}{entry.name}")
     length = card.evaluation.lengths[0]
-    wanted = {int(moment * length) for moment in _MOMENTS}
+    steps = {int(moment * length) for moment in _MOMENTS}
     env, found = rendering_env(card.env_id), []
     with env_calls.closing(env):
         observation, _ = env.reset(seed=card.evaluation.seed)
         for step in range(length + 1):
-            picture = env.render()  # in every step: some environments then return all pictures since the last one
-            if step in wanted or step == length:
+            picture = env.render()  # in every step, since some environments return all pictures since the last call
+            if step in steps or step == length:
                 found.append(picture[-1] if isinstance(picture, list) else picture)
             if step < length:
                 observation, *_ = env.step(policy.predict(observation)[0])

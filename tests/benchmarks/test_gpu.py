@@ -1,4 +1,4 @@
-"""Programs for a GPU: how an exported one is changed, that its cases agree, and that the page holds the results."""
+"""Programs for a GPU: changes of an exported program, arguments and results, and the page's tables."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ module @one attributes {alias = [{alias = {parameter_number = 2 : i64}, output_i
 """
 
 
-def test_what_replaces_an_argument_is_written_at_it():
+def test_the_output_that_replaces_an_argument_is_attached_to_it():
     text, places = simplified(DUMPED)
     assert places == {"1": 2}
     assert text.startswith("module @updates {\n")
@@ -37,7 +37,7 @@ def test_what_replaces_an_argument_is_written_at_it():
     assert not any(word in text for word in ("loc", "mhlo"))
 
 
-def test_variants_by_hand():
+def test_the_variants_of_a_program():
     text, _ = simplified(DUMPED)
     found = {variant: varied(text, variant) for variant in VARIANTS}
     assert found["float32"] == text
@@ -48,14 +48,14 @@ def test_variants_by_hand():
     assert "@main(%arg0: tensor<i32>" in found["counted"]
 
 
-def test_an_argument_is_read_back(tmp_path):
+def test_arguments_are_read_from_the_file_or_are_zeros(tmp_path):
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.savez(tmp_path / "weights.npz", **{argument(values)["array"]: values})
     np.testing.assert_array_equal(loaded(argument(values), tmp_path), values)
     np.testing.assert_array_equal(loaded(argument(np.zeros((2, 1), np.int64)), tmp_path), np.zeros((2, 1), np.int64))
 
 
-def test_differences_by_hand():
+def test_the_differences_of_results():
     counter = np.array(3)
     expected = [1.0, 2.0], [np.array([3.0, 0.0], np.float32), np.array([4.0], np.float32), counter]
     found = [1.0, 2.5], [np.array([3.0, 0.3], np.float32), np.array([4.4], np.float32), counter]
@@ -63,7 +63,7 @@ def test_differences_by_hand():
     np.testing.assert_allclose([row["metrics"], row["variables"], row["relative"]], [0.5, 0.4, 0.1], rtol=1e-5)
 
 
-def test_a_case_has_the_same_minibatches_everywhere():
+def test_a_case_always_has_the_same_minibatches():
     observations, actions, rewards, after, terminated = Case(None, (8,), 4, observations=3, actions=2).minibatches()
     assert [field.shape[1:] for field in (observations, actions, rewards)] == [(4, 3), (4, 2), (4, 1)]
     assert not terminated.any()
@@ -71,7 +71,7 @@ def test_a_case_has_the_same_minibatches_everywhere():
     np.testing.assert_allclose(observations[0, 0], [0.273923, -0.460427, -0.918053], rtol=1e-5)
 
 
-def test_every_case_was_measured_and_the_page_holds_it():
+def test_the_page_has_every_case():
     for name in ("gpu.json", "gpu_processor.json"):
         found = json.loads((gpu.RESULTS / name).read_text(encoding="utf-8"))["cases"]
         assert found.keys() == {case.name for case in CASES}
@@ -79,7 +79,7 @@ def test_every_case_was_measured_and_the_page_holds_it():
     assert marks.between(page, gpu.MARKS) == gpu.table(), "run: python -m benchmarks.gpu --write"
 
 
-def test_training_was_measured_with_every_case_and_the_page_holds_it():
+def test_the_page_has_training_with_every_case():
     document = json.loads((gpu.RESULTS / "gpu_training.json").read_text(encoding="utf-8"))
     assert document["cases"].keys() == {case.name for case in training.CASES}
     page = gpu.PAGE.read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def test_training_was_measured_with_every_case_and_the_page_holds_it():
     assert found == gpu.training_table(), "run: python -m benchmarks.gpu --write"
 
 
-def test_training_is_measured_on_any_device():
+def test_training_is_measured_without_a_gpu():
     case = Case(None, (8, 8), 16, observations=17, actions=6)
     row = training.measured(case, 0.1)
     assert row["steps_per_second"] == pytest.approx(row["updates_per_second"], rel=0.5)

@@ -1,4 +1,4 @@
-"""What int8 weights cost in return: the policies that are compared, the table, and that the page has it."""
+"""The comparison of int8 with float32 weights: measured returns, the table, and its page."""
 
 import gymnasium as gym
 import numpy as np
@@ -13,27 +13,27 @@ HERE = [known.command[0] for known in KNOWN if known.name in ("gcc", "clang") an
 
 
 @pytest.mark.parametrize("compiler", HERE)
-def test_both_are_the_zoos_policy_in_the_same_episodes(compiler):
-    """In C with float32 weights the returns are those of NumPy's policy; with int8 they are others, and near."""
+def test_both_variants_run_the_zoo_s_policy_in_the_same_episodes(compiler):
+    """In C with float32 weights the returns equal those of NumPy's policy; with int8 they are slightly different."""
     seeds = (3, 4)
     episodes = int8.measure("Pendulum-v1", seeds, compiler)
     policy = ddpg.load_policy("zoo:Pendulum-v1")
     with gym.make("Pendulum-v1") as env:
         expected = [int8.episode_return(env, lambda state: policy.predict(state)[0], seed) for seed in seeds]
     assert [episode.seed for episode in episodes] == [3, 4]
-    for episode, wanted in zip(episodes, expected, strict=True):
-        assert episode.float32 == pytest.approx(wanted, abs=0.05)
+    for episode, float_return in zip(episodes, expected, strict=True):
+        assert episode.float32 == pytest.approx(float_return, abs=0.05)
         assert 0 < abs(episode.int8 - episode.float32) < 20
 
 
 @pytest.mark.parametrize("compiler", HERE)
-def test_choices_are_integers(compiler):
+def test_discrete_actions_are_integers(compiler):
     (episode,) = int8.measure("CartPole-v1", [3], compiler)
     assert episode.float32 == 500
 
 
-def test_the_table_is_of_paired_differences():
-    """Differences 0, -2 and -4 of returns 10, 20 and 30: -2, a tenth of the mean; the interval is within them."""
+def test_the_table_has_paired_differences():
+    """Returns 10, 20 and 30 differ by 0, -2 and -4: by -2 on average, a tenth of the mean return."""
     episodes = [Episode("A-v0", seed, 10.0 * seed, 10.0 * seed - 2 * (seed - 1)) for seed in (1, 2, 3)]
     _, _, line = int8.table(episodes).splitlines()
     assert line == "| A-v0 | 20 | 18 | -2 (-4 to 0) | -10.00% |"
@@ -42,7 +42,7 @@ def test_the_table_is_of_paired_differences():
     assert high == pytest.approx(1.96 / 20, abs=0.02)
 
 
-def test_the_page_holds_the_committed_results():
+def test_the_page_agrees_with_the_committed_results():
     episodes = int8.read()
     assert marks.between(int8.PAGE.read_text(encoding="utf-8"), "int8 table") == int8.table(episodes)
     assert {episode.env_id for episode in episodes} == {*int8.ENVIRONMENTS}

@@ -1,4 +1,4 @@
-"""Updates that are exported and run without TensorFlow: the same updates, and the page says what was measured."""
+"""Updates that are exported and run without TensorFlow: they compute the same, and the page has the results."""
 
 import json
 
@@ -12,7 +12,7 @@ from benchmarks.many_cores import ALONE, AMX, AVX512, FLOAT32, BareUpdate, Way
 SMALL = Case("plus", (40, 24), 32, observations=3, actions=2)
 
 
-def test_the_page_has_what_was_measured():
+def test_the_page_agrees_with_the_results():
     document = json.loads(many_cores.RESULTS.read_text(encoding="utf-8"))
     page = many_cores.PAGE.read_text(encoding="utf-8")
     for name, table in many_cores.tables(document).items():
@@ -29,7 +29,7 @@ def test_a_machine_without_amx_has_its_columns_empty():
     assert not any(AMX in line for line in threads)
 
 
-def test_all_ways_were_measured():
+def test_all_variants_were_measured():
     document = json.loads(many_cores.RESULTS.read_text(encoding="utf-8"))
     assert {*many_cores.MEASURED} <= {*CASES}
     for case in many_cores.MEASURED:
@@ -43,34 +43,34 @@ def exported():
     return {way: json.loads(json.dumps(many_cores.exported(SMALL, way))) for way in ways}
 
 
-def test_an_exported_update_is_the_update_on_any_number_of_threads(exported):
-    """Weights, Adam's moments and targets change; products alone change nothing."""
-    one, shared, alone = (BareUpdate(told) for told in exported.values())
+def test_an_exported_update_computes_the_same_on_two_threads(exported):
+    """The update changes weights, Adam's moments and targets; products alone change nothing."""
+    one, shared, alone = (BareUpdate(description) for description in exported.values())
     step = one.steps()
     assert np.isfinite(step).all()
     assert np.count_nonzero(step) > step.size / 2
     assert np.linalg.norm(shared.steps() - step) < 1e-3 * np.linalg.norm(step)
     assert not alone.steps().any()
-    np.testing.assert_array_equal(one.steps(), step)  # from the beginning again
+    np.testing.assert_array_equal(one.steps(), step)  # starts from the initial values again
 
 
-def test_bfloat16_ways_export_their_instructions():
+def test_bfloat16_variants_use_their_instructions():
     for products, instruction in ((AVX512, "dpbf16ps.512"), (AMX, "tdpbf16ps")):
         text = many_cores.exported(SMALL, Way(products, 1))["text"]
         assert f"{instruction}(" in text
 
 
-def test_a_variable_is_drawn_as_wide_as_it_was(exported, monkeypatch):
+def test_a_large_variable_is_replaced_by_one_with_the_same_deviation(exported, monkeypatch):
     monkeypatch.setattr(many_cores, "STORED", 10)
-    told = many_cores.exported(SMALL, Way(FLOAT32, 1))
-    drawn, stored = BareUpdate(told), BareUpdate(exported[Way(FLOAT32, 1)])
-    place = next(one for one in told["variables"] if one.get("deviation"))
+    description = many_cores.exported(SMALL, Way(FLOAT32, 1))
+    drawn, stored = BareUpdate(description), BareUpdate(exported[Way(FLOAT32, 1)])
+    place = next(one for one in description["variables"] if one.get("deviation"))
     first, second = (update._block[place["at"] :][: place["size"]] for update in (drawn, stored))
     assert not np.array_equal(first, second)
     assert first.std() == pytest.approx(second.std(), rel=0.3)
 
 
-def test_all_take_turns():
+def test_all_variants_take_turns():
     made = []
     calls = {Way(FLOAT32, count): lambda updates, count=count: made.append((count, updates)) for count in (1, 2)}
     found = many_cores.alternating(calls, 3)

@@ -1,4 +1,4 @@
-"""What stands between marks, and nothing else, is exchanged."""
+"""Only the text between marks is replaced."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks import marks
 
 
-def test_only_what_is_between_the_marks_changes(tmp_path):
+def test_only_the_text_between_the_marks_changes(tmp_path):
     page = "Before\n<!-- speed: begin -->\nold\n<!-- speed: end -->\nafter\n"
     filled = marks.filled(page, "speed", "new\nlines")
     assert filled == "Before\n<!-- speed: begin -->\nnew\nlines\n<!-- speed: end -->\nafter\n"

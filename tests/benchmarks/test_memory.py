@@ -1,4 +1,4 @@
-"""What memory costs: the tables, and that the page holds them."""
+"""The tables of the replay memory's cost, and their page."""
 
 import json
 import sys
@@ -9,10 +9,10 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks import marks, memory
 
 
-def test_updates_are_compared_with_the_plain_one():
+def test_updates_are_compared_with_uniform_sampling():
     drawing = {"uniform": 0.02}
     updates = {"none": 2.0, "n_steps=3": 2.5}
-    lines = memory.told(
+    lines = memory.markdown(
         {
             "transitions": 1000,
             "bytes_per_transition": 102.14,
@@ -20,11 +20,11 @@ def test_updates_are_compared_with_the_plain_one():
             "milliseconds_per_update": updates,
         }
     ).splitlines()
-    assert lines[0] == "102.1 bytes a transition, of 1,000."
+    assert lines[0] == "102.1 bytes per transition, in a memory of 1,000."
     assert "| uniform | 0.0200 |" in lines
     assert lines[-2:] == ["| none | 2.0000 | 100.0% |", "| n_steps=3 | 2.5000 | 125.0% |"]
 
 
-def test_the_page_holds_what_was_measured():
+def test_the_page_agrees_with_the_results():
     page, result = memory.PAGE.read_text(encoding="utf-8"), json.loads(memory.RESULTS.read_text(encoding="utf-8"))
-    assert marks.between(page, "memory") == memory.told(result), "run: python -m benchmarks.memory --write"
+    assert marks.between(page, "memory") == memory.markdown(result), "run: python -m benchmarks.memory --write"

@@ -1,4 +1,4 @@
-"""The tables of options and presets: what they say, and that the page holds them."""
+"""The tables of options and presets, and their page."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks import marks, options_page
 
 
-def test_the_page_holds_the_tables():
+def test_the_page_has_the_tables():
     page = options_page.PAGE.read_text(encoding="utf-8")
     for name, text in options_page.tables().items():
         assert marks.between(page, name) == text, "run: python -m benchmarks.options_page"
@@ -22,7 +22,7 @@ def test_options_that_have_a_page_link_to_it():
     assert "target networks" in shared["tau"]
 
 
-def test_presets_by_recipe_by_options_and_by_nothing():
+def test_presets_are_listed_by_recipe_and_options():
     rows = options_page.preset_rows()
     options = "recipe [`plus`](recipes/plus.md), `actor_average=1000`"
     assert rows["HalfCheetah-v5"] == f"| `HalfCheetah-v5` | 1,000,000 | {options} | yes |"

@@ -1,4 +1,4 @@
-"""What products of bfloat16 numbers save: the table, and that the page holds it."""
+"""The speedup by bfloat16 products: the measured ratio, the table, and its page."""
 
 import sys
 from pathlib import Path
@@ -8,8 +8,8 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks import marks, precision
 
 
-def test_the_ratio_is_of_neighbours(monkeypatch):
-    """Microseconds of 2 updates: 8 and 4 when the machine is quiet, 80 and 20 when it is not, so 2 and 4 times."""
+def test_the_ratio_compares_neighbouring_measurements(monkeypatch):
+    """Microseconds of 2 updates: 8 and 4 on a quiet machine, 80 and 20 on a busy one, so the ratios are 2 and 4."""
     clock = iter([0.0, 8.0, 8.0, 12.0, 0.0, 80.0, 80.0, 100.0])
 
     class Subject:
@@ -25,12 +25,12 @@ def test_the_ratio_is_of_neighbours(monkeypatch):
     assert [found[column][0] for column in ("float32", "bfloat16", "ratio")] == [22.0, 6.0, 3.0]
     document = {"machine": {"processor": "a processor"}, "repeats": 2, "tasks": {"small": {"whole": found}}}
     lines = precision.table(document).splitlines()
-    assert lines[0] == "Medians of 2 pairs (quartiles) on one core of a processor."
+    assert lines[0] == "Medians (quartiles) of 2 pairs on one core of a processor."
     assert lines[-1].startswith("| small | an update | 22 (")
     assert " | 3.00 (" in lines[-1]
 
 
-def test_the_page_holds_what_was_measured_on_every_machine():
+def test_the_page_has_the_results_of_every_machine():
     page = precision.PAGE.read_text(encoding="utf-8")
     assert marks.between(page, precision.MARKS) == precision.tables(), "run: python -m benchmarks.precision --write"
-    assert precision.tables().count("Medians of") == len([*precision.RESULTS.parent.glob("precision*.json")])
+    assert precision.tables().count("Medians (") == len([*precision.RESULTS.parent.glob("precision*.json")])

@@ -1,4 +1,4 @@
-"""The model of workers and learner: what is fitted, what follows, and that the page says what the results say."""
+"""The model of workers and learner: its fit, its predictions, and the page with its tables."""
 
 import sys
 from pathlib import Path
@@ -13,47 +13,49 @@ from benchmarks import marks, scaling_model, workers
 from benchmarks.scaling_model import Learner, Model, Workers, fit, page, read, round_, weight_bytes
 
 
-def test_the_fit_finds_what_the_rates_were_made_of():
+def test_the_fit_recovers_the_parameters_of_exact_rates():
     made = Workers(100.0, 0.05)
     found = fit([1, 2, 4, 8], [made.steps(count) for count in (1, 2, 4, 8)])
     assert (found.rate, found.loss) == (pytest.approx(100.0, rel=1e-4), pytest.approx(0.05, rel=1e-3))
     assert made.steps(5) == pytest.approx(500 / 1.2)
-    assert fit([1, 2, 4], [100.0, 210.0, 430.0]).loss == pytest.approx(0.0, abs=1e-6)  # better than linear is noise
+    assert fit([1, 2, 4], [100.0, 210.0, 430.0]).loss == pytest.approx(
+        0.0, abs=1e-6
+    )  # rates that grow faster than linearly are noise
 
 
-def test_a_learner_updates_publishes_and_stores():
-    """Of a step: 2 updates of 1/100 s, a hundredth of 0.5 s, 1/200 s: 0.03 s."""
+def test_a_learner_s_time_is_that_of_updates_publishing_and_storing():
+    """A step takes 2 updates of 1/100 s, a hundredth of 0.5 s, and 1/200 s: 0.03 s."""
     assert Learner(100.0, 0.5, 200.0).steps(2.0) == pytest.approx(1 / 0.03)
 
 
-def test_weights_are_those_of_the_actor():
+def test_the_bytes_of_an_actor_s_weights():
     """17-64-64-6: 18 · 64 + 65 · 64 + 65 · 6 numbers of 4 bytes."""
     assert weight_bytes((64, 64)) == 4 * (1152 + 4160 + 390)
 
 
-def test_the_table_takes_the_smaller_and_says_whose_it_is():
-    """One worker makes 100 steps/s, a learner 250: ten workers wait for it."""
+def test_the_table_has_the_smaller_rate_and_names_the_limit():
+    """One worker makes 100 steps/s and a learner 250, so the learner limits ten workers."""
     learner = Learner(250.0, 0.0, np.inf)
     learners = dict.fromkeys(scaling_model.LEARNERS, learner)
     text = page(Model({"ray": [(1, 100.0)]}, {"ray": Workers(100.0, 0.1)}, {"ray": learners}, 200.0))
     assert "| ray | 100 | 10.0 % | 0.0 ms | 250 steps/s | 2.5 workers | 250 steps/s | 2.5 workers |" in text
     assert "| 1 | 100 | 100 | 100 |" in text
     assert "| 10 |  | 526 | 1,000 |" in text
-    # 10 times 100 steps/s are cut to 250; 2.5 times a second 22.8 kB go down, 250 times 200 bytes up.
+    # The learner limits 10 times 100 steps/s to 250; 22.8 kB are fetched 2.5 times per second, 250 · 200 bytes sent.
     assert "| 2 | 200 | workers | 0.046 MB/s |" in text
     assert "| 10 | 250 | learner | 0.057 MB/s |" in text
     assert "| 0.05 MB/s |" in text
     assert round_(1234.5) == "1,230"
 
 
-def test_the_page_says_what_the_results_say(tmp_path):
+def test_the_page_agrees_with_the_results(tmp_path):
     text = scaling_model.PAGE.read_text(encoding="utf-8")
     assert marks.between(text, "model") == page(read()), "run: python -m benchmarks.scaling_model --write"
     scaling_model.draw(read(), tmp_path / "scaling.png")
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
 
 
-def test_returns_are_kept_without_times_and_tabled(tmp_path):
+def test_returns_are_stored_without_times(tmp_path):
     head = "env,config,seed,step,measure,value\n"
     rows = ["E,two,1,9,final_mean_return,-3.0", "E,two,0,9,final_mean_return,-1.00004", "E,two,0,9,last_seconds,7.0"]
     (tmp_path / "results.csv").write_text(head + "\n".join(rows) + "\n")
@@ -62,12 +64,12 @@ def test_returns_are_kept_without_times_and_tabled(tmp_path):
     assert workers.table(kept).splitlines()[2:] == ["| E | two | -1.0, -3.0 | -2.0 |"]
 
 
-def test_the_page_has_the_returns_of_the_results():
+def test_the_page_agrees_with_the_stored_returns():
     text = workers.PAGE.read_text(encoding="utf-8")
     assert marks.between(text, "returns") == workers.table(workers.read()), "run: python -m benchmarks.workers"
 
 
-def test_the_clusters_file_is_one_to_ray():
+def test_ray_accepts_the_page_s_cluster_file():
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     import yaml
     from ray.autoscaler._private.util import prepare_config, validate_config

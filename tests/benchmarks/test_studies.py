@@ -1,4 +1,4 @@
-"""The studies of benchmarks/, and what is read off them."""
+"""The studies of benchmarks/: their runs, and the options and page texts that follow from their results."""
 
 import csv
 import itertools
@@ -27,8 +27,8 @@ def test_every_cell_can_be_trained(name):
     assert {group.final_episodes for group in groups} == {100}
 
 
-def test_tuning_leaves_the_seeds_of_the_final_look_alone():
-    """Pendulum's, 200 to 239, are looked at once, when all else is decided."""
+def test_tuning_of_pendulum_does_not_use_the_seeds_of_the_final_results():
+    """The seeds 200 to 239 are used only once, after all decisions."""
     cells = cells_of(read_study(BENCHMARKS / "studies" / "tuning_pendulum.toml"))
     assert len(cells) == 8 * 20
     assert {cell.seed for cell in cells} == {*range(300, 320)}
@@ -47,8 +47,8 @@ def test_tuning_leaves_the_seeds_of_the_final_look_alone():
         ),
     ],
 )
-def test_what_keeps_is_one_that_was_tried_and_on_other_seeds(env_id, name, configuration, seeds, looked_at):
-    """``looked_at``: seeds on which a way was looked at that was not taken. Ten at least nobody had looked at."""
+def test_keeping_has_a_tuned_configuration_on_at_least_ten_new_seeds(env_id, name, configuration, seeds, looked_at):
+    """``looked_at`` are seeds that were seen with options that were not chosen; they do not count as new."""
     tried = read_study(BENCHMARKS / "studies" / f"tuning_{name}.toml")
     (chosen,) = (group.options for group in tried if group.configuration == configuration)
     (kept,) = (group for group in read_study(BENCHMARKS / "studies" / "keeping.toml") if group.name == env_id)
@@ -60,8 +60,8 @@ def test_what_keeps_is_one_that_was_tried_and_on_other_seeds(env_id, name, confi
     assert len({cell.seed for cell in cells_of([kept])} - known) >= 10
 
 
-def test_the_page_has_what_was_kept():
-    """The mean over 100 episodes of every seed, in their order, ten to a row."""
+def test_the_page_has_the_returns_of_keeping():
+    """Each row has the mean returns over 100 episodes of ten seeds, in order."""
     returns: dict[str, list[str]] = {}
     with (BENCHMARKS / "results" / "keeping.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -74,8 +74,8 @@ def test_the_page_has_what_was_kept():
             assert f"| {', '.join(ten)} |" in page
 
 
-def test_plain_ddpg_is_one_that_was_tried_and_its_page_has_what_the_others_did(monkeypatch):
-    """The last evaluation of every run and the mean of its last five, a row a configuration."""
+def test_the_recipe_ddpg_was_tuned_and_its_page_has_the_results(monkeypatch):
+    """A row per configuration, with each run's last evaluation and the mean of its last five."""
     monkeypatch.syspath_prepend(str(BENCHMARKS / "studies"))
     tried = read_study(BENCHMARKS / "studies" / "tuning_ddpg.toml", allow_import=["variants"])
     (now,) = (
@@ -101,8 +101,8 @@ def test_plain_ddpg_is_one_that_was_tried_and_its_page_has_what_the_others_did(m
         assert f" | {' | '.join(row)} |".replace("  ", " ") in page
 
 
-def test_plus_is_one_that_was_tried_and_its_ladder_has_what_it_was(monkeypatch):
-    """Among what was trained on other bodies, and on no seed of the table."""
+def test_the_recipe_plus_was_tuned_and_the_ladder_has_its_former_version(monkeypatch):
+    """Tuning used other bodies and none of the table's seeds."""
     monkeypatch.syspath_prepend(str(BENCHMARKS / "studies"))
     tried = read_study(BENCHMARKS / "studies" / "tuning_plus.toml", allow_import=["variants"])
     options = {group.configuration: group.options for group in tried}
@@ -124,8 +124,8 @@ def test_plus_is_one_that_was_tried_and_its_ladder_has_what_it_was(monkeypatch):
     assert options["plus"] == rung
 
 
-def test_environments_without_a_preset_have_the_noise_that_was_tried_and_its_page_what_it_returned():
-    """By the study's rule: more where reward is found late, and at least 0.95 of the return in the last two tasks."""
+def test_environments_without_a_preset_have_the_tuned_noise_and_its_page_has_the_results():
+    """The study's rule: a higher return where reward is found late, and at least 0.95 of it in the last two tasks."""
     tried = read_toml(BENCHMARKS / "studies" / "tuning_exploration.toml")["configurations"]
     options = {name: read_recipe(given.pop("recipe")) | given for name, given in tried.items()}
     noise = {"noise": "pink", "noise_scale": 0.5}
@@ -146,8 +146,8 @@ def test_environments_without_a_preset_have_the_noise_that_was_tried_and_its_pag
         assert f"| {usual:,.0f} | {pink:,.0f} |" in page
 
 
-def test_what_was_kept_of_the_critics_is_of_their_study(monkeypatch):
-    """Each has two critics or one, on a body that no table has; their page says what became of them."""
+def test_the_page_has_the_results_of_the_study_of_critics(monkeypatch):
+    """Runs have two critics or one, on a body that no table uses."""
     monkeypatch.syspath_prepend(str(BENCHMARKS / "studies"))
     tried = read_study(BENCHMARKS / "studies" / "tuning_critics.toml", allow_import=["variants"])
     assert {group.configuration: group.options["n_critics"] for group in tried} == {"plus": 2, "one_critic": 1}
@@ -161,8 +161,8 @@ def test_what_was_kept_of_the_critics_is_of_their_study(monkeypatch):
         assert returns[key] in page
 
 
-def test_how_bounding_is_met_is_read_off_the_runs(tmp_path, monkeypatch):
-    """Of 100 steps 30 were clipped, and of the two logged means of what is outside, 0.2 and 0.4, the mean is 0.3."""
+def test_bounding_results_are_collected_from_runs(tmp_path, monkeypatch):
+    """30 of 100 actions were clipped; the logged shares outside the bounds, 0.2 and 0.4, have the mean 0.3."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import bounding
 

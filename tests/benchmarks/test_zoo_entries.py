@@ -1,4 +1,4 @@
-"""Entries of the zoo are made from finished runs of presets, and its page from the entries."""
+"""Making zoo entries from finished runs of presets, and the zoo's page from the entries."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ SHORT = {"seed": 0, "evaluation_interval": 1_000, "evaluation_episodes": 1, "pro
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A folder with a finished run of a preset, if a short one."""
+    """A folder with a short finished run of a preset."""
     root = tmp_path_factory.mktemp("runs")
     ddpg.train("ddpg_envs/LQR-v0", total_timesteps=1_100, root=root, **SHORT)
     return root
@@ -37,7 +37,7 @@ def root(tmp_path_factory):
 def test_a_finished_run_becomes_an_entry(root, tmp_path, monkeypatch):
     monkeypatch.setattr(entries, "EPISODES", 4)
     assert [*entries.add_finished(root, tmp_path)] == ["LQR-v0: added"]
-    assert [*entries.add_finished(root, tmp_path)] == ["LQR-v0: is there"]
+    assert [*entries.add_finished(root, tmp_path)] == ["LQR-v0: has an entry"]
     entry = zoo.read_entry("LQR-v0", tmp_path)
     assert sorted(path.name for path in entry.folder.iterdir()) == sorted(zoo.FILES)
     card = entry.card
@@ -51,23 +51,23 @@ def test_a_finished_run_becomes_an_entry(root, tmp_path, monkeypatch):
     np.testing.assert_allclose(action, agent.predict(observation, deterministic=True)[0], rtol=0, atol=1e-6)
 
 
-def test_an_entry_is_made_again_only_where_that_is_asked_for(root, tmp_path, monkeypatch):
+def test_an_entry_can_be_replaced(root, tmp_path, monkeypatch):
     for episodes in (2, 3):
         monkeypatch.setattr(entries, "EPISODES", episodes)
         assert [*entries.add_finished(root, tmp_path, replace=True)] == ["LQR-v0: added"]
         assert len(zoo.read_entry("LQR-v0", tmp_path).card.evaluation.returns) == episodes
 
 
-def test_runs_under_way_wait(root, tmp_path):
+def test_unfinished_runs_are_skipped(root, tmp_path):
     for config in root.rglob("config.json"):
         folder = tmp_path / "run"
         folder.mkdir()
         (folder / "config.json").write_bytes(config.read_bytes())
-    assert [*entries.add_finished(tmp_path, tmp_path / "zoo")] == ["LQR-v0: not done"]
+    assert [*entries.add_finished(tmp_path, tmp_path / "zoo")] == ["LQR-v0: not finished"]
     assert zoo.names(tmp_path / "zoo") == []
 
 
-def test_runs_of_other_options_are_refused(root, tmp_path):
+def test_runs_with_other_options_are_refused(root, tmp_path):
     config = next(root.rglob("config.json"))
     document = json.loads(config.read_bytes())
     assert entries.command_of(document).startswith("ddpg train")
@@ -80,14 +80,14 @@ def test_runs_of_other_options_are_refused(root, tmp_path):
             entries.command_of({"wrappers": []} | document | change)
 
 
-def test_the_usual_length_is_left_out_of_the_command(root):
+def test_the_command_leaves_out_the_preset_s_number_of_steps(root):
     document = json.loads(next(root.rglob("config.json")).read_bytes()) | {"wrappers": []}
     usual = {"env_id": "ddpg_envs/LQR-v0", "total_timesteps": 10_000, "seed": 3}
     options = {"config": preset_config("ddpg_envs/LQR-v0").to_json()}
     assert entries.command_of(document | usual | options) == "ddpg train ddpg_envs/LQR-v0 --seed 3"
 
 
-def test_the_studies_name_every_preset_once():
+def test_the_studies_have_every_preset_once():
     names = [
         group.env_id
         for group in read_study(ROOT / "benchmarks" / "zoo" / "presets.toml")
@@ -97,7 +97,7 @@ def test_the_studies_name_every_preset_once():
     assert {*PRESETS} - {*names} == {*page.ELSEWHERE}
 
 
-def test_the_page_has_the_table_of_the_cards():
+def test_the_page_has_the_table_of_entries():
     text = (ROOT / page.PAGE).read_text(encoding="utf-8")
     assert marks.between(text, "zoo") == page.table()
     for name in zoo.names():
@@ -111,17 +111,17 @@ def test_writing_fills_the_page(tmp_path, monkeypatch):
     assert marks.between((tmp_path / page.PAGE).read_text(), "zoo") == page.table()
 
 
-def test_an_error_is_one_line(tmp_path, monkeypatch, capsys):
+def test_an_error_is_printed_as_one_line(tmp_path, monkeypatch, capsys):
     def failing(*_, **__):
-        raise UsageError("the run of X is not of its preset")
+        raise UsageError("the run of X differs from its preset")
 
     monkeypatch.setattr(entries, "add_finished", failing)
     assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "error: the run of X is not of its preset\n"
+    assert capsys.readouterr().err == "error: the run of X differs from its preset\n"
 
 
 def test_the_picture_shows_moments_of_an_episode(tmp_path, monkeypatch):
-    """At its start, after 5, 15 and 40 % of its steps, and at its end; Goal's has one step, Platform's ten."""
+    """At the start, after 5, 15 and 40 % of its steps, and at the end; Goal's episode has 1 step, Platform's 10."""
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     entries_drawn = [zoo.read_entry(name) for name in ("Pendulum-v1", "Goal-v0", "Platform-v0")]
     assert [len(page._moments(entry)) for entry in entries_drawn] == [5, 2, 4]
