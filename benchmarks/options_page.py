@@ -48,16 +48,18 @@ def preset_rows() -> dict[str, str]:
 
     The last two rows are for all other environments.
     """
-    published, told = _published(), {True: "yes", False: "not yet"}
-    rows = {env_id: _preset_row(f"`{env_id}`", preset_for(env_id), told[env_id in published]) for env_id in PRESETS}
+    published, texts = _published(), {True: "yes", False: "not yet"}
+    rows = {env_id: _preset_row(f"`{env_id}`", preset_for(env_id), texts[env_id in published]) for env_id in PRESETS}
     others = {"any other, actions of a Box or parameterised": DDPGConfig, "any other, discrete actions": DQNConfig}
     return rows | {name: _preset_row(name, preset_for("", kind), "") for name, kind in others.items()}
 
 
 def option_pages() -> dict[str, list[str]]:
     """Return the options that each page names in its line ``Options: `a`, `b```, by the page's name."""
-    told = {page.stem: re.search(r"^Options: (.+)$", page.read_text("utf-8"), re.MULTILINE) for page in PAGES.iterdir()}
-    return {name: re.findall(r"`(\w+)`", line[1]) if line else [] for name, line in sorted(told.items())}
+    found = {
+        page.stem: re.search(r"^Options: (.+)$", page.read_text("utf-8"), re.MULTILINE) for page in PAGES.iterdir()
+    }
+    return {name: re.findall(r"`(\w+)`", line[1]) if line else [] for name, line in sorted(found.items())}
 
 
 def _row(field: dataclasses.Field) -> str:

@@ -136,12 +136,12 @@ def broadcast(collector: str, workers: int = 8) -> dict:
         count, spent, start = loop.broadcasts, loop.broadcast_seconds, time.perf_counter()
         agent.learn(4000)
         spent, count = loop.broadcast_seconds - spent, loop.broadcasts - count
-        whole = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         return {
             "workers": workers,
             "milliseconds": 1000 * spent / count,
             "share_of_updates": spent / updating[0],
-            "share_of_all": spent / whole,
+            "share_of_all": spent / elapsed,
             "policy_lag_updates": loop.measured()["policy_lag"],
         }
 

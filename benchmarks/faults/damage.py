@@ -49,28 +49,28 @@ class AboutToLearn(BaseException):
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
     """Return ``data`` after one to three small changes."""
-    whole = bytearray(data)
+    changed = bytearray(data)
     for _ in range(rng.randint(1, 3)):
-        start = rng.randint(0, len(whole))
-        end = min(len(whole), start + rng.randint(1, 64))
-        piece = bytes(whole[start:end])
+        start = rng.randint(0, len(changed))
+        end = min(len(changed), start + rng.randint(1, 64))
+        piece = bytes(changed[start:end])
         kind = rng.choice(["flip", "overwrite", "remove", "insert", "repeat", "move", "cut"])
         if kind == "flip" and piece:
-            whole[start] ^= 1 << rng.randrange(8)
+            changed[start] ^= 1 << rng.randrange(8)
         elif kind == "overwrite":
-            whole[start:end] = rng.randbytes(end - start)
+            changed[start:end] = rng.randbytes(end - start)
         elif kind == "insert":
-            whole[start:start] = rng.randbytes(rng.randint(1, 20))
+            changed[start:start] = rng.randbytes(rng.randint(1, 20))
         elif kind == "repeat":
-            whole[start:start] = piece
+            changed[start:start] = piece
         elif kind == "cut":
-            del whole[start:]
+            del changed[start:]
         else:
-            del whole[start:end]
+            del changed[start:end]
             if kind == "move":
-                place = rng.randint(0, len(whole))
-                whole[place:place] = piece
-    return bytes(whole)
+                place = rng.randint(0, len(changed))
+                changed[place:place] = piece
+    return bytes(changed)
 
 
 def replaced(path: Path, others: list[Path], rng: random.Random) -> str:
@@ -120,7 +120,7 @@ def crafted(path: Path, rng: random.Random) -> str:
     return f"{'.'.join(map(str, places))} = {str(value)[:40]}"
 
 
-def read_all(run: Path, told: list[str]) -> dict[str, Any]:
+def read_all(run: Path, seen_warnings: list[str]) -> dict[str, Any]:
     """Resume a run up to the point where it would learn; return digests of what was read."""
     import ddpg
     from ddpg.agents.off_policy import OffPolicyAgent
@@ -143,7 +143,7 @@ def read_all(run: Path, told: list[str]) -> dict[str, Any]:
         warnings.simplefilter("always")
         with contextlib.suppress(AboutToLearn):
             ddpg.resume(run, total_timesteps=10_000, progress_bar=False)
-        told += [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
+        seen_warnings += [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
     for table in ("metrics", "episodes", "evaluations"):
         found[table] = common.rows(run, table)
     return found
@@ -160,9 +160,9 @@ def outcome(run: Path, sound: dict[str, Any], forged: bool) -> str:
     from ddpg.errors import UsageError
 
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-    told: list[str] = []
+    seen_warnings: list[str] = []
     try:
-        found = read_all(run, told)
+        found = read_all(run, seen_warnings)
     except UsageError as error:
         result = "refused" if "\n" not in str(error) else f"TRACEBACK of several lines: {error}"
     except Exception as error:
@@ -172,7 +172,7 @@ def outcome(run: Path, sound: dict[str, Any], forged: bool) -> str:
         differ = [name for name in found if found[name] != sound[name]]
         if not differ:
             result = "same"
-        elif told:
+        elif seen_warnings:
             result = "told"
         elif forged:
             result = "forged"

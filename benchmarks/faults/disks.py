@@ -56,12 +56,12 @@ def under_way(folder: Path, straight: dict[str, str], leave: int) -> dict:
     process = common.start(*TRAINING, "--root", str(folder / "runs"))
     run = wait_for(folder / "runs", "evaluations", 1)
     filler = fill(folder, leave)
-    said = process.communicate()[1].strip()
+    output = process.communicate()[1].strip()
     kept = sorted(path.name for path in (run / "checkpoints").iterdir())
     filler.unlink()
     status, _ = common.finish("resume", str(run), "--no-progress-bar")
     row = {"status": process.returncode, "kept": " ".join(kept), "resumed": status}
-    return row | {"differ": differences(run, straight), **message_row(said, folder)}
+    return row | {"differ": differences(run, straight), **message_row(output, folder)}
 
 
 def differences(run: Path, straight: dict[str, str]) -> str:
@@ -70,9 +70,9 @@ def differences(run: Path, straight: dict[str, str]) -> str:
     return " ".join(name for name in straight if found[name] != straight[name]) or "nothing"
 
 
-def message_row(said: str, folder: Path) -> dict:
+def message_row(output: str, folder: Path) -> dict:
     """Return the number of lines and the text of a message, with the mount point replaced."""
-    return {"lines": said.strip().count("\n") + 1, "said": said.strip().replace(str(folder), "DISK")}
+    return {"lines": output.strip().count("\n") + 1, "said": output.strip().replace(str(folder), "DISK")}
 
 
 def read_only(folder: Path, straight: dict[str, str]) -> list[dict]:
@@ -98,9 +98,9 @@ def read_only(folder: Path, straight: dict[str, str]) -> list[dict]:
 def at_the_beginning(folder: Path) -> dict:
     """Start a run on a full disk."""
     fill(folder)
-    status, said = common.finish(*TRAINING, "--root", str(folder / "runs"))
+    status, output = common.finish(*TRAINING, "--root", str(folder / "runs"))
     left = [path.name for path in (folder / "runs").rglob("*") if path.is_file()]
-    return {"status": status, "kept": " ".join(left), **message_row(said, folder)}
+    return {"status": status, "kept": " ".join(left), **message_row(output, folder)}
 
 
 def a_row_and_events(folder: Path) -> list[dict]:
@@ -137,8 +137,8 @@ def main() -> None:
         raise SystemExit("this mounts disks and needs root")
     with tempfile.TemporaryDirectory(prefix="disks-") as name:
         root = Path(name)
-        status, said = common.finish(*TRAINING, "--root", str(root / "straight"))
-        assert status == 0, said
+        status, output = common.finish(*TRAINING, "--root", str(root / "straight"))
+        assert status == 0, output
         run = common.run_in(root / "straight")
         assert run is not None
         straight = common.digest(run)

@@ -86,10 +86,10 @@ class Disturbed:
             fed = batch.named()
             if drawn is not None:
                 batch = batch.replace(noise=drawn[0])
-            wholes, self._which = _update_kinds(update, batch)
+            kinds, self._which = _update_kinds(update, batch)
         self._variables = variables
         self._feeds = {name: placeholder.name for name, placeholder in fed.items()}
-        self._fetches = [{name: tensor.name for name, tensor in whole.items()} for whole in wholes]
+        self._fetches = [{name: tensor.name for name, tensor in fetches.items()} for fetches in kinds]
         self._metrics = update.metrics
         definitions = _with_noise(graph, seed), _in_float64(graph)
         self._reads = {name: variable._graph_element.name for name, variable in variables.items()}

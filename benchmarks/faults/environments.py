@@ -27,21 +27,21 @@ class Case(NamedTuple):
 
     arguments: list[str]
     code: int
-    says: str
+    pattern: str
     kept: bool = False
 
 
-def vector(name: str, says: str) -> Case:
+def vector(name: str, pattern: str) -> Case:
     more = ("--n-envs", "2", "--vectorization", "async", "--step-timeout", "5")
-    return fault(name, f"environment [01] of 2 .* {says}", more=more)
+    return fault(name, f"environment [01] of 2 .* {pattern}", more=more)
 
 
-def fault(name: str, says: str, kept: bool = True, more: tuple[str, ...] = ()) -> Case:
-    return Case([f"faulty_envs:faulty/{name}-v0", *OPTIONS, *RUN, *more], 3 if says else 0, says, kept)
+def fault(name: str, pattern: str, kept: bool = True, more: tuple[str, ...] = ()) -> Case:
+    return Case([f"faulty_envs:faulty/{name}-v0", *OPTIONS, *RUN, *more], 3 if pattern else 0, pattern, kept)
 
 
-def usage(says: str, *more: str, env_id: str = "Pendulum-v1") -> Case:
-    return Case([env_id, *OPTIONS, *RUN, *more], 2, says)
+def usage(pattern: str, *more: str, env_id: str = "Pendulum-v1") -> Case:
+    return Case([env_id, *OPTIONS, *RUN, *more], 2, pattern)
 
 
 PLACE = r"environment faulty/{}-v0 failed in step 10 of episode \d+ since its reset with seed \d+: "
@@ -92,9 +92,9 @@ def outcome(name: str, case: Case) -> dict:
         kept = sorted(str(path.parent.relative_to(folder)) for path in Path(folder).rglob("manifest.json"))
         runs = list(Path(folder).rglob("config.json"))
     lines = process.stderr.splitlines()
-    said = len(lines) == 1 and re.search(case.says, lines[0]) if case.says else not lines
+    reported = len(lines) == 1 and re.search(case.pattern, lines[0]) if case.pattern else not lines
     # If no checkpoint is expected, there must not be a run directory either.
-    whole = bool(kept) if case.kept else not kept and not runs
+    complete = bool(kept) if case.kept else not kept and not runs
     return {
         "case": name,
         "exit_code": process.returncode,
@@ -102,7 +102,7 @@ def outcome(name: str, case: Case) -> dict:
         "says": lines[-1] if lines else "",
         "kept": [path.rpartition("checkpoints/")[2] for path in kept],
         "seconds": round(seconds, 1),
-        "as_it_should_be": bool(process.returncode == case.code and said and whole),
+        "as_it_should_be": bool(process.returncode == case.code and reported and complete),
     }
 
 

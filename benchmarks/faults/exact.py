@@ -44,8 +44,8 @@ def compare(case: str, steps: int, root: Path, number: int) -> dict:
     """Return the differences between the uninterrupted and the interrupted run of a case."""
     env, _, flags = CASES[case]
     training = ("train", env, "--seed", "3", "--total-timesteps", str(steps), "--no-progress-bar", *flags)
-    status, said = common.finish(*training, "--root", str(root / "straight"))
-    assert status == 0, said
+    status, output = common.finish(*training, "--root", str(root / "straight"))
+    assert status == 0, output
     process, stops, statuses = common.start(*training, "--root", str(root / "broken")), [], []
     for share in SHARES:
         stopped = interrupt(process, root / "broken", int(share * steps), number)
@@ -54,9 +54,9 @@ def compare(case: str, steps: int, root: Path, number: int) -> dict:
         stops.append(stopped)
         statuses.append(process.returncode)
         process = common.start("resume", str(common.run_in(root / "broken")), "--no-progress-bar")
-    said = process.communicate()[1]
+    output = process.communicate()[1]
     runs = [common.run_in(root / kind) for kind in ("straight", "broken")]
-    assert all(runs), said
+    assert all(runs), output
     assert len(stops) == len(SHARES), f"{case} ended before it was interrupted {len(SHARES)} times"
     straight, broken = map(common.digest, runs)
     differ = [name for name in straight if straight[name] != broken[name]]

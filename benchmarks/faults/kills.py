@@ -40,7 +40,7 @@ def trial(number: int, share: float, times: tuple[float, float], training: tuple
     row = {"kill": number, "after s": round(delay, 2)}
     run = common.run_in(root)
     if run is None:
-        status, said = common.finish(*training, "--root", str(root))
+        status, output = common.finish(*training, "--root", str(root))
         run = common.run_in(root)
         row |= {"kind": "before there was a run"}
     else:
@@ -48,8 +48,8 @@ def trial(number: int, share: float, times: tuple[float, float], training: tuple
         goal = json.loads((run / "config.json").read_text())["total_timesteps"]
         if str(goal) in done and common.digest(run) == straight:
             return row | {"kind": "after its last checkpoint", "status": 0, "differ": "nothing", "best": True}
-        status, said = common.finish("resume", str(run), "--no-progress-bar")
-        if status == 2 and "has reached its" in said:
+        status, output = common.finish("resume", str(run), "--no-progress-bar")
+        if status == 2 and "has reached its" in output:
             status = 0
         row |= {"kind": f"behind step {max(map(int, done))}"}
     assert run is not None
@@ -57,7 +57,7 @@ def trial(number: int, share: float, times: tuple[float, float], training: tuple
     differ = [name for name in straight if found[name] != straight[name]]
     rows = [row["timesteps"] for row in common.rows(run, "metrics")]
     row |= {"status": status, "differ": " ".join(differ) or "nothing", "best": common.best_is_right(run)}
-    return row | {"doubled rows": len(rows) - len(set(rows)), "said": " ".join(said.split()) if status else ""}
+    return row | {"doubled rows": len(rows) - len(set(rows)), "said": " ".join(output.split()) if status else ""}
 
 
 def main() -> None:
@@ -73,8 +73,8 @@ def main() -> None:
         root = Path(folder)
         process = common.start(*training, "--root", str(root / "straight"))
         start, begun = until_begun(process, root / "straight"), time.perf_counter()
-        said = process.communicate()[1]
-        assert process.returncode == 0, said
+        output = process.communicate()[1]
+        assert process.returncode == 0, output
         times = start, time.perf_counter() - begun
         run = common.run_in(root / "straight")
         assert run is not None

@@ -201,16 +201,16 @@ def outcome(folder: Path) -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            ended, said = _acted(folder)
+            ended, message = _acted(folder)
     except UsageError as error:
-        ended, said = ("refused", str(error)) if "\n" not in str(error) else ("RAW", str(error))
+        ended, message = ("refused", str(error)) if "\n" not in str(error) else ("RAW", str(error))
     except Exception as error:
-        ended, said = "RAW", f"{type(error).__name__}: {error}"
+        ended, message = "RAW", f"{type(error).__name__}: {error}"
     if time.perf_counter() - begin > MOST_TIME:
-        return "TIME", said
+        return "TIME", message
     if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory > MOST_MEMORY:
-        return "MEMORY", said
-    return ended, said
+        return "MEMORY", message
+    return ended, message
 
 
 def _acted(folder: Path) -> tuple[str, str]:
@@ -257,10 +257,10 @@ def main() -> None:
         for trial in range(options.trials):
             source = rng.choice(policies)
             what = forged(source, folder, rng)
-            how, said = outcome(folder)
+            how, message = outcome(folder)
             ended[how] += 1
             if how in BAD:
-                print(f"trial {trial}, {source.name}, {what}: {how} {said}", flush=True)
+                print(f"trial {trial}, {source.name}, {what}: {how} {message}", flush=True)
     common.report("policies", [dict(sorted(ended.items()))], trials=options.trials, seed=options.seed)
     raise SystemExit(any(ended[bad] for bad in BAD))
 

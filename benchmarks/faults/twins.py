@@ -22,19 +22,19 @@ def two_on_one_run(root: Path) -> list[dict]:
         assert first.poll() is None, first.communicate()
         time.sleep(0.1)
         run = common.run_in(root)
-    status, said = common.finish("resume", str(run), "--total-timesteps", "2000000", "--no-progress-bar")
-    named = f"process {first.pid} " in said
+    status, output = common.finish("resume", str(run), "--total-timesteps", "2000000", "--no-progress-bar")
+    names_owner = f"process {first.pid} " in output
     first.kill()
     first.communicate()
     newest = max(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdecimal())
     after, _ = common.finish("resume", str(run), "--total-timesteps", str(newest + 500), "--no-progress-bar")
-    told = {
+    row = {
         "trial": "resume of a run under way",
         "status": status,
-        "names its owner": named,
-        "said": re.sub(r"\S*/ddpg/cli\.py", "ddpg", said.strip().replace(str(root), "ROOT")),
+        "names its owner": names_owner,
+        "said": re.sub(r"\S*/ddpg/cli\.py", "ddpg", output.strip().replace(str(root), "ROOT")),
     }
-    return [told, {"trial": "resume after its owner was killed", "status": after}]
+    return [row, {"trial": "resume after its owner was killed", "status": after}]
 
 
 def many_at_once(root: Path, count: int) -> dict:

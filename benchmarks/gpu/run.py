@@ -45,22 +45,22 @@ def main() -> None:
         path = options.folder / f"{case.name}.json"
         if not path.exists():
             continue
-        told = json.loads(path.read_text(encoding="utf-8"))
-        weights = [loaded(one, options.folder) for one in told["arguments"]]
+        exported = json.loads(path.read_text(encoding="utf-8"))
+        weights = [loaded(one, options.folder) for one in exported["arguments"]]
         text = (options.folder / f"{case.name}.mlir").read_text(encoding="utf-8")
-        rows = document["cases"][case.name] = {"parameters": told["parameters"]}
+        rows = document["cases"][case.name] = {"parameters": exported["parameters"]}
         reference = None
         for variant in VARIANTS:
             if time.monotonic() - begin > options.seconds:
                 print("stopped at the time limit", flush=True)
                 return
             if reference is None:
-                program = Program(text, told["places"], len(weights), cpu, "float32")
+                program = Program(text, exported["places"], len(weights), cpu, "float32")
                 reference = {updates: program.updated(weights, case, updates) for updates in (1, UPDATES)}
                 metrics = np.array(reference[1][0])
-                rows["processor_against_tensorflow"] = float(np.max(np.abs(metrics - told["one_update"])))
+                rows["processor_against_tensorflow"] = float(np.max(np.abs(metrics - exported["one_update"])))
             start = time.monotonic()
-            program = Program(text, told["places"], len(weights), device, variant)
+            program = Program(text, exported["places"], len(weights), device, variant)
             row = rows[variant] = {"compile_seconds": time.monotonic() - start}
             for updates in (1, UPDATES):
                 if variant != "counted" or updates == UPDATES:
@@ -168,13 +168,13 @@ def machine(device: Any) -> dict[str, Any]:
     """Return the device, the processor and the versions."""
     import jax
 
-    told = {"device": device.device_kind, "jax": jax.__version__, "cores": os.cpu_count()}
+    found = {"device": device.device_kind, "jax": jax.__version__, "cores": os.cpu_count()}
     lines = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
-    told["processor"] = lines[0].partition(":")[2].strip() if lines else ""
+    found["processor"] = lines[0].partition(":")[2].strip() if lines else ""
     if device.platform == "gpu":
         query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        told["driver"] = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
-    return told
+        found["driver"] = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+    return found
 
 
 if __name__ == "__main__":

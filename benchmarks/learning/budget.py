@@ -17,7 +17,7 @@ def table(cells: Sequence[Cell]) -> str:
     groups = [finished for group in tables.groups(cells, "table") if (finished := [c for c in group if c.finished])]
     if not groups:
         return tables.nothing("table")
-    steps = [round(share * groups[0][0].asked) for share in SHARES]
+    steps = [round(share * groups[0][0].planned_steps) for share in SHARES]
     heads = ["environment", "recipe", *(f"after {step:,}" for step in steps)]
     lines = [f"| {' | '.join(heads)} |", "|---" * 2 + "|---:" * len(steps) + "|"]
     for group in groups:

@@ -65,7 +65,7 @@ class Timed:
     @property
     def end(self) -> float:
         """Core-minutes of a complete run."""
-        return self.core_minutes(self.cells[0].asked)
+        return self.core_minutes(self.cells[0].planned_steps)
 
     def core_minutes(self, steps: float) -> float:
         """Return the core-minutes of this many environment steps."""
@@ -105,7 +105,7 @@ def table(cells: Sequence[Cell], speed: Path = SPEED) -> str:
     timed = compared(cells, speed)
     if not timed:
         return NONE_YET
-    asked = " or ".join(f"{steps:,}" for steps in sorted({one.cells[0].asked for one in timed}))
+    asked = " or ".join(f"{steps:,}" for steps in sorted({one.cells[0].planned_steps for one in timed}))
     heads = ["environment", "algorithm", "seeds", "steps/s", f"core-minutes of {asked} steps"]
     heads += [*(f"return after {moment}" for moment in MOMENTS), "at the end"]
     lines = [f"| {' | '.join(heads)} |", "|---" * 3 + "|---:" * (len(heads) - 3) + "|"]

@@ -29,7 +29,7 @@ def draw(timed: Sequence[Timed], path: Path, machine: str) -> Path:
             if one.env_id == env_id:
                 _line(axes, one, colours[one.label])
         _finish(axes, env_id)
-    steps = " or ".join(f"{asked:,}" for asked in sorted({one.cells[0].asked for one in timed}))
+    steps = " or ".join(f"{asked:,}" for asked in sorted({one.cells[0].planned_steps for one in timed}))
     figure.suptitle(f"Return per core-minute of training, runs of {steps} steps", fontsize=11)
     figure.supxlabel(
         f"core-minutes: environment steps at the steps/s measured on one pinned core of {machine}\n"

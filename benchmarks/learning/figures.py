@@ -68,10 +68,10 @@ def _ladder(cells: Sequence[Cell], path: Path) -> Path:
         _bars(axes, cells, env_id)
     panels[0].set_yticks(range(len(ladder.RUNGS)), [rung.label for rung in ladder.RUNGS])
     panels[0].set_ylim(len(ladder.RUNGS) - 0.5, -0.5)
-    steps = max(cell.asked for cell in cells if cell.study == ladder.STUDY)
+    steps = max(cell.planned_steps for cell in cells if cell.study == ladder.STUDY)
     figure.suptitle(f"The ladder: one option at a time, {steps:,} steps", fontsize=11)
-    told = "bar: interquartile mean of the seeds; line: its 95 % bootstrap interval; dots: each seed; yellow: recipes"
-    figure.supxlabel(told, fontsize=8)
+    legend = "bar: interquartile mean of the seeds; line: its 95 % bootstrap interval; dots: each seed; yellow: recipes"
+    figure.supxlabel(legend, fontsize=8)
     figure.savefig(path)
     return path
 
@@ -89,8 +89,8 @@ def _bars(axes: Axes, cells: Sequence[Cell], env_id: str) -> None:
         axes.errorbar(row["final"], place, xerr=np.maximum(ends, 0), color="black", linewidth=1.2, capsize=3)
         axes.plot([cell.final for cell in own], [place] * len(own), ".", color="black", markersize=4)
     seeds = {len([cell for cell in ladder.cells_of(r, cells, env_id) if cell.finished]) for r in ladder.RUNGS} - {0}
-    told = " to ".join(map(str, dict.fromkeys((min(seeds, default=0), max(seeds, default=0)))))
-    axes.set_title(f"{env_id} ({told} seeds)", fontsize=10)
+    counts = " to ".join(map(str, dict.fromkeys((min(seeds, default=0), max(seeds, default=0)))))
+    axes.set_title(f"{env_id} ({counts} seeds)", fontsize=10)
     axes.set_xlabel("final evaluation return")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(alpha=0.3, axis="x")

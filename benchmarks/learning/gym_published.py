@@ -60,7 +60,7 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
         }
         if not all(runs.values()):
             continue
-        asked = next(iter(runs.values()))[0].asked
+        asked = next(iter(runs.values()))[0].planned_steps
         counts = sorted({len(own) for own in runs.values()})
         seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
         holds = float(np.mean([cell.final / cell.returns.max() for cell in runs["Hopper-v5"]]))

@@ -41,7 +41,7 @@ class Cell(Run):
         return self.study, self.env_id, self.recipe, self.seed
 
     @property
-    def asked(self) -> int:
+    def planned_steps(self) -> int:
         """The planned number of environment steps."""
         return int(self.one(ASKED, "0"))
 
@@ -53,7 +53,7 @@ class Cell(Run):
     @property
     def finished(self) -> bool:
         """Whether the run was evaluated at its last planned step."""
-        return self.reached >= self.asked > 0
+        return self.reached >= self.planned_steps > 0
 
     @property
     def final(self) -> float:

@@ -28,7 +28,7 @@ def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
     for (study, env_id, seed), long in own.items():
         early = own.get(("table", env_id, seed))
         if study == "long" and early is not None:
-            found.append((early, long, return_at(long, early.asked)))
+            found.append((early, long, return_at(long, early.planned_steps)))
     return found
 
 
@@ -41,7 +41,10 @@ def table(cells: Sequence[Cell]) -> str:
     if not rows:
         return nothing("long")
     early, long, _ = pairs(cells)[0]
-    heads = f"run of {early.asked:,} steps, its end", f"run of {long.asked:,} steps, after {early.asked:,}"
+    heads = (
+        f"run of {early.planned_steps:,} steps, its end",
+        f"run of {long.planned_steps:,} steps, after {early.planned_steps:,}",
+    )
     return "\n".join([f"| environment | seed | {heads[0]} | {heads[1]} |", "|---" * 4 + "|", *rows])
 
 
@@ -59,12 +62,12 @@ def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
             [f"{there:,.0f}" for *_, there in found],
         )
     )
+    steps, long_steps = f"{early.planned_steps:,}", f"{long.planned_steps:,}"
     return (
         f"**`{RECIPE}` and the published values are not read at the same point of a run.** `{RECIPE}`'s learning rates "
-        f"fall to 0 within the last fifth of its {early.asked:,} steps, and its return is read after that. The "
-        f"published values are from the middle of longer runs. Without the cooldown, {early.asked:,} steps into runs "
-        f"of {long.asked:,}, `{RECIPE}` returns {theres} in {env_id} (seeds {seeds}); the runs of the table return "
-        f"{ends}."
+        f"fall to 0 within the last fifth of its {steps} steps, and its return is read after that. The published values "
+        f"are from the middle of longer runs. Without the cooldown, {steps} steps into runs of {long_steps}, `{RECIPE}` "
+        f"returns {theres} in {env_id} (seeds {seeds}); the runs of the table return {ends}."
     )
 
 
@@ -78,7 +81,7 @@ def million_table(cells: Sequence[Cell]) -> str:
     runs = [cell for cell in cells if cell.study == MILLION and cell.finished]
     if not runs:
         return nothing(MILLION)
-    steps = (*PUBLISHED_STEPS, runs[0].asked)
+    steps = (*PUBLISHED_STEPS, runs[0].planned_steps)
     heads = ["environment", "seed", *(f"after {step:,}" for step in steps), "largest", "last / largest", "dips"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for cell in runs:

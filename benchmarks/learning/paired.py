@@ -73,8 +73,8 @@ def mean_before_cooldown(cell: Cell) -> float:
 
 
 def _before_cooldown(cell: Cell) -> np.ndarray:
-    late = np.asarray(cell.steps) >= round(FIRST * cell.asked)
-    return np.asarray(cell.returns)[late & (np.asarray(cell.steps) <= 1.01 * LAST * cell.asked)]
+    late = np.asarray(cell.steps) >= round(FIRST * cell.planned_steps)
+    return np.asarray(cell.returns)[late & (np.asarray(cell.steps) <= 1.01 * LAST * cell.planned_steps)]
 
 
 def _mean_and_range(numbers: Sequence[float]) -> str:

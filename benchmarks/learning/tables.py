@@ -19,7 +19,7 @@ def row_of(cells: Sequence[Cell], label: str | None = None) -> dict[str, Any]:
     finished = [cell for cell in cells if cell.finished]
     finals, returns = [cell.final for cell in finished], [cell.returns for cell in finished]
     first = cells[0]
-    return study_report.table_row(first.env_id, label or first.recipe, first.asked, finals, returns, len(cells))
+    return study_report.table_row(first.env_id, label or first.recipe, first.planned_steps, finals, returns, len(cells))
 
 
 def groups(cells: Sequence[Cell], *studies: str) -> list[list[Cell]]:
@@ -84,7 +84,7 @@ def seconds(cells: Sequence[Cell]) -> str:
         took = [float(cell.seconds[-1]) / 60 for cell in group if cell.finished]
         if group[0].env_id in where and took:
             texts = " to ".join(dict.fromkeys((format_number(round(min(took), 1)), format_number(round(max(took), 1)))))
-            rows.append(f"| {group[0].env_id} | {group[0].recipe} | {group[0].asked:,} | {texts} |")
+            rows.append(f"| {group[0].env_id} | {group[0].recipe} | {group[0].planned_steps:,} | {texts} |")
     if not rows:
         return nothing(PEER_STUDY)
     return "\n".join(["| environment | configuration | steps | minutes of training |", "|---" * 4 + "|", *rows])
@@ -142,9 +142,9 @@ def by_seed(cells: Sequence[Cell], study: str) -> str:
 
 
 def _seed_row(cell: Cell) -> str:
-    late = cell.returns[cell.steps >= (1 - LAST_SHARE) * cell.asked]
+    late = cell.returns[cell.steps >= (1 - LAST_SHARE) * cell.planned_steps]
     texts = (format_number(round(float(value), 1)) for value in (cell.final, late.mean(), late.min()))
-    return f"| {' | '.join([cell.env_id, str(cell.seed), f'{cell.asked:,}', *texts])} |"
+    return f"| {' | '.join([cell.env_id, str(cell.seed), f'{cell.planned_steps:,}', *texts])} |"
 
 
 def front(cells: Sequence[Cell]) -> str:
@@ -153,7 +153,7 @@ def front(cells: Sequence[Cell]) -> str:
     if not any(cell.finished for group in chosen for cell in group):
         return "No runs yet."
     recipes = list(dict.fromkeys(group[0].recipe for group in chosen))
-    steps = max(cell.asked for group in chosen for cell in group)
+    steps = max(cell.planned_steps for group in chosen for cell in group)
     rows = {(group[0].env_id, group[0].recipe): row_of(group) for group in chosen}
     lines = [f"| {steps:,} steps | {' | '.join(recipes)} |", "|---" * (len(recipes) + 1) + "|"]
     for env_id in dict.fromkeys(env_id for env_id, _ in rows):

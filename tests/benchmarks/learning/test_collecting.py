@@ -27,7 +27,7 @@ def study(tmp_path, monkeypatch):
 def test_every_cell_of_a_study_is_collected_with_its_planned_steps(study):
     finished, under_way, waiting = collecting.collect(study.root)
     assert [one.key for one in (finished, under_way, waiting)] == [("out", "Pendulum-v1", "plain", n) for n in range(3)]
-    assert [one.asked for one in (finished, under_way, waiting)] == [100, 100, 100]
+    assert [one.planned_steps for one in (finished, under_way, waiting)] == [100, 100, 100]
     assert [one.reached for one in (finished, under_way, waiting)] == [100, 50, 0]
     assert [one.finished for one in (finished, under_way, waiting)] == [True, False, False]
     assert (finished.returns.tolist(), finished.seconds.tolist(), finished.final) == ([5.0, 7.0], [1.0, 2.0], 7.0)
