@@ -65,9 +65,9 @@ def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
     steps, long_steps = f"{early.planned_steps:,}", f"{long.planned_steps:,}"
     return (
         f"**`{RECIPE}` and the published values are not read at the same point of a run.** `{RECIPE}`'s learning rates "
-        f"fall to 0 within the last fifth of its {steps} steps, and its return is read after that. The published values "
-        f"are from the middle of longer runs. Without the cooldown, {steps} steps into runs of {long_steps}, `{RECIPE}` "
-        f"returns {theres} in {env_id} (seeds {seeds}); the runs of the table return {ends}."
+        f"fall to 0 within the last fifth of its {steps} steps, and its return is read after that. The published "
+        f"values are from the middle of longer runs. Without the cooldown, {steps} steps into runs of {long_steps}, "
+        f"`{RECIPE}` returns {theres} in {env_id} (seeds {seeds}); the runs of the table return {ends}."
     )
 
 
