@@ -1,4 +1,4 @@
-"""Compile for another processor, where ``DDPG_TEST_PROCESSOR`` names one (tests/compiler/test_other_processors.py)."""
+"""Compile for another processor, if ``DDPG_TEST_PROCESSOR`` names one (see tests/compiler/test_other_processors.py)."""
 
 import os
 
@@ -8,5 +8,5 @@ if processor := os.environ.get("DDPG_TEST_PROCESSOR"):
     other_processors.become(processor)
 
     def pytest_terminal_summary(terminalreporter) -> None:
-        """Print how many kernels were made, so that the caller sees that they were."""
+        """Print how many kernels were compiled, so that the caller can check that some were."""
         terminalreporter.write_line(f"kernels made for {processor}: {len(other_processors.used)}")

@@ -1,4 +1,4 @@
-"""``precision="bfloat16"``: products of rounded numbers with float32 sums; refused where the processor has none."""
+"""``precision="bfloat16"``: products of rounded numbers, summed in float32; an error if the processor cannot do it."""
 
 import re
 import sys
@@ -37,7 +37,7 @@ SHAPES = [(one, other, SIZES[(i + j) % 5]) for i, one in enumerate(SIZES) for j,
 
 @pytest.fixture(params=["AVX512-BF16", "AMX", "AMX, emulated"])
 def instructions(request, monkeypatch):
-    """Let updates be made with these instructions, in turn; emulated ones are there wherever AVX512-BF16 is."""
+    """Compile updates with each of these instruction sets; AMX is emulated on any processor with AVX512-BF16."""
     name, compile_module = request.param, jit.compile_module
     if name == "AMX" and not jit.host_registers().amx:
         pytest.skip("this processor has no AMX, or its system does not let a process use it")
@@ -49,14 +49,14 @@ def instructions(request, monkeypatch):
 
 
 def arrays_of(shapes, layout, draw):
-    """Return both arguments of products of these rows, columns and inner sizes, in a layout."""
+    """Return both factors of a product for each (rows, columns, inner size) in ``shapes``, transposed by ``layout``."""
     pairs = [((rows, inner), (inner, columns)) for rows, columns, inner in shapes]
     turned = [[shape[::-1] if flip else shape for shape, flip in zip(pair, layout, strict=True)] for pair in pairs]
     return [draw(shape).astype(np.float32) for pair in turned for shape in pair]
 
 
 def compiled_products(arrays, layout, workers=1):
-    """Return the products that a compiled update makes of each two of the arrays."""
+    """Return the products of consecutive pairs of arrays, computed by a compiled update."""
     with tf.Graph().as_default():
         fields = {f"x{index}": v1.placeholder(tf.float32, array.shape) for index, array in enumerate(arrays)}
         given = list(fields.values())
@@ -68,11 +68,11 @@ def compiled_products(arrays, layout, workers=1):
 
 
 def exact_products(arrays, layout):
-    """Return the same in float64, and the sums of the products' magnitudes, by which float32 sums may be off."""
+    """Return the products in float64, and the sums of the terms' magnitudes, which scale the error of float32 sums."""
     results = []
     for one, other in zip(arrays[::2], arrays[1::2], strict=True):
         matrices = [matrix.T if flip else matrix for matrix, flip in zip((one, other), layout, strict=True)]
-        with_a_vector = matrices[1].shape[1] == 1 or matrices[1].shape[0] == 1  # a pass over float32 numbers
+        with_a_vector = matrices[1].shape[1] == 1 or matrices[1].shape[0] == 1  # computed by float32 loops
         if not with_a_vector:
             matrices = [tf.cast(tf.cast(matrix, tf.bfloat16), tf.float32).numpy() for matrix in matrices]
         one, other = (np.asarray(matrix, np.float64) for matrix in matrices)
@@ -83,7 +83,7 @@ def exact_products(arrays, layout):
 @here
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.usefixtures("instructions")
-def test_a_product_is_that_of_the_rounded_numbers(layout, rng):
+def test_products_are_those_of_the_rounded_numbers(layout, rng):
     arrays = arrays_of(SHAPES, layout, lambda shape: rng.normal(size=shape))
     for found, (exact, size) in zip(compiled_products(arrays, layout), exact_products(arrays, layout), strict=True):
         assert (np.abs(found - exact) <= 2e-6 * size).all(), found.shape
@@ -92,8 +92,8 @@ def test_a_product_is_that_of_the_rounded_numbers(layout, rng):
 @here
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.usefixtures("instructions")
-def test_several_workers_make_the_same_products(layout, rng):
-    """A row is computed by one worker, whichever: the same bits."""
+def test_several_threads_compute_the_same_products(layout, rng):
+    """One thread computes the whole of a row, so the bits do not depend on the number of threads."""
     arrays = arrays_of([(97, 7, 33), (7, 40, 5), (2, 3, 4)], layout, lambda shape: rng.normal(size=shape))
     alone, shared = (compiled_products(arrays, layout, workers) for workers in (1, 3))
     for one, other in zip(alone, shared, strict=True):
@@ -102,8 +102,8 @@ def test_several_workers_make_the_same_products(layout, rng):
 
 @here
 @pytest.mark.usefixtures("instructions")
-def test_a_product_by_hand():
-    """bfloat16 has 8 significant bits: ties go to the even number; sums are exact where float32 is, 257 here."""
+def test_products_by_hand():
+    """bfloat16 has 8 significant bits, and ties go to the even number. Sums, here 257, have float32's precision."""
     eighth = 2.0**-8
     one = np.float32([[1 + eighth, 1 + 3 * eighth, 1 + 1.5 * eighth], [256, 1, 0]])
     other = np.float32([[1, 0], [1, 1], [1, 0]])
@@ -114,8 +114,8 @@ def test_a_product_by_hand():
 
 @here
 @pytest.mark.usefixtures("instructions")
-def test_what_is_not_finite_stays_so():
-    """Beyond 3.39e38 a number rounds to infinity; NaN and infinities reach the rows that read them, and no other."""
+def test_nan_and_infinities_stay_in_their_rows():
+    """Numbers above 3.39e38 round to infinity. NaN and infinities affect only the rows that they are in."""
     one = np.float32([[np.nan, 1, 0], [np.inf, 1, 0], [-np.inf, 1, 0], [3.4e38, 1, 0], [1, 1, 0]])
     (found,) = compiled_products([one, np.full((3, 5), 2, np.float32)], (False, False))
     np.testing.assert_array_equal(found[:, 0], [np.nan, np.inf, -np.inf, np.inf, 4])
@@ -132,8 +132,11 @@ def test_the_interpreter_rounds_as_tensorflow_does(numbers):
 
 @here
 @pytest.mark.usefixtures("instructions")
-def test_an_update_is_what_the_interpreter_makes_of_it(session, rng):
-    """Forward, backward and a step of Adam. A sum's last bit may round the next product's argument the other way."""
+def test_a_compiled_update_equals_the_interpreter(session, rng):
+    """A forward pass, a backward pass and a step of Adam.
+
+    The tolerance allows for a sum whose last bit makes the next product's argument round the other way.
+    """
     x, y = v1.placeholder(tf.float32, (9, 5)), v1.placeholder(tf.float32, (9, 3))
     w1, w2 = (v1.get_variable(name, shape) for name, shape in (("w1", (5, 17)), ("w2", (17, 3))))
     loss = tf.reduce_mean(tf.square(tf.tanh(x @ w1) @ w2 - y))
@@ -160,7 +163,7 @@ def test_an_update_is_what_the_interpreter_makes_of_it(session, rng):
 
 
 def module_text(precision, monkeypatch, amx=False):
-    """Return the LLVM of an update of one product, as for a processor with AVX512-BF16, wherever this runs."""
+    """Return the LLVM code of an update with one product, compiled as for a processor with AVX512-BF16."""
     texts = []
     with monkeypatch.context() as patch, tf.Graph().as_default():
         patch.setattr(compiled_update, "host_registers", lambda: RegisterFile(16, 14, bfloat16=True, amx=amx))
@@ -177,7 +180,7 @@ def module_text(precision, monkeypatch, amx=False):
         ("sapphirerapids", ("tdpbf16ps", "ldtilecfg", "tilerelease", "vcvtne2ps2bf16"), ("vdpbf16ps",)),
     ],
 )
-def test_a_processor_runs_its_bfloat16_instructions(processor, instructions, others, monkeypatch):
+def test_the_assembly_uses_the_processors_bfloat16_instructions(processor, instructions, others, monkeypatch):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     triple = "x86_64-unknown-linux-gnu"
@@ -191,7 +194,7 @@ def test_a_processor_runs_its_bfloat16_instructions(processor, instructions, oth
     assert "tilecfg" not in plain
 
 
-def test_compiled_code_is_kept_by_precision_and_instructions(monkeypatch):
+def test_the_code_cache_distinguishes_precisions_and_instruction_sets(monkeypatch):
     texts = [module_text(*which) for which in (("float32", monkeypatch), ("bfloat16", monkeypatch))]
     texts.append(module_text("bfloat16", monkeypatch, amx=True))
     assert len({jit._key(text) for text in texts}) == 3
@@ -203,21 +206,21 @@ def test_compiled_code_is_kept_by_precision_and_instructions(monkeypatch):
         ("+avx512f,+avx512bf16", True, False),
         ("+avx512f,-avx512bf16", False, False),
         ("+avx512f", False, False),
-        ("+avx2,+avx512bf16", False, False),  # as a hypervisor may say that hides AVX-512
+        ("+avx2,+avx512bf16", False, False),  # a hypervisor that hides AVX-512 may report this
         ("+amx-bf16,+amx-tile,+avx512f,+avx512bf16", True, True),
         ("+amx-bf16,-amx-tile,+avx512f,+avx512bf16", True, False),
         ("-amx-bf16,+amx-tile,+avx512f,+avx512bf16", True, False),
-        ("+amx-bf16,+amx-tile,+avx512f", False, False),  # AMX rounds no numbers
+        ("+amx-bf16,+amx-tile,+avx512f", False, False),  # AMX does not convert float32 to bfloat16
     ],
 )
-def test_the_instructions_are_found_in_the_processors_features(features, bfloat16, amx):
+def test_instruction_sets_are_recognised_by_the_processors_features(features, bfloat16, amx):
     registers = register_file(features)
     assert (registers.bfloat16, registers.amx) == (bfloat16, amx)
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_amx_is_used_where_the_system_allows_it(allowed, monkeypatch):
-    """A virtual machine's Linux may refuse a process the tile registers that the processor has."""
+def test_amx_is_used_only_if_the_system_permits_it(allowed, monkeypatch):
+    """Linux, for example in a virtual machine, may deny a process the tile registers that the processor has."""
     features = "+amx-bf16,+amx-tile,+avx512f,+avx512bf16"
     monkeypatch.setattr(jit._llvm(), "get_host_cpu_features", lambda: SimpleNamespace(flatten=lambda: features))
     monkeypatch.setattr(jit, "_may_use_amx", lambda: allowed)
@@ -225,8 +228,8 @@ def test_amx_is_used_where_the_system_allows_it(allowed, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux asks for permission")
-def test_linux_gives_permission_where_the_processor_has_amx():
-    """It refuses where there are no tile registers (ENOTSUPP); the processor's flags are those that Linux knows."""
+def test_linux_permits_amx_if_the_processor_has_it():
+    """Otherwise Linux refuses with ENOTSUPP; /proc/cpuinfo lists the processor's features."""
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     assert jit._may_use_amx() is ("amx_tile" in flags)
 
@@ -250,9 +253,9 @@ def learned(precision, **options):
 
 
 @here
-def test_precision_changes_what_is_learned_and_not_from_run_to_run():
+def test_precision_changes_the_weights_and_runs_are_reproducible():
     plain, narrow = learned("float32"), learned("bfloat16")
-    assert 1e-6 < np.abs(plain - narrow).max() < 1e-2  # six steps of at most 1e-3, in both
+    assert 1e-6 < np.abs(plain - narrow).max() < 1e-2  # six steps of Adam of at most 1e-3 each
     np.testing.assert_array_equal(narrow, learned("bfloat16"))
 
 
@@ -261,8 +264,8 @@ def test_precision_changes_what_is_learned_and_not_from_run_to_run():
     ("processor", "amx", "chosen"),
     [("znver5", False, "bfloat16"), ("cooperlake", False, "float32"), ("emeraldrapids", True, "bfloat16")],
 )
-def test_auto_is_the_faster_one_of_the_processor(processor, amx, chosen, monkeypatch, capsys):
-    """By its name, as LLVM knows it, or by AMX; where it is float32, one line says why."""
+def test_auto_chooses_the_faster_precision(processor, amx, chosen, monkeypatch, capsys):
+    """``auto`` decides by LLVM's name of the processor or by AMX; one line explains a choice of float32."""
     native = NativeLearner
     asked = []
     monkeypatch.setattr(jit._llvm(), "get_host_cpu_name", lambda: processor)
@@ -278,7 +281,7 @@ def test_auto_is_the_faster_one_of_the_processor(processor, amx, chosen, monkeyp
 
 @pytest.fixture
 def older_processor(monkeypatch):
-    """This processor, but for AVX512-BF16."""
+    """This processor without AVX512-BF16."""
     features = jit._llvm().get_host_cpu_features()
     features["avx512bf16"] = False
     monkeypatch.setattr(jit._llvm(), "get_host_cpu_features", lambda: features)
@@ -293,7 +296,7 @@ def test_a_processor_without_the_instructions_is_refused(older_processor):
     assert "\n" not in str(caught.value)
 
 
-def test_auto_is_float32_on_such_a_processor_and_says_so(older_processor, capsys):
+def test_auto_without_the_instructions_is_float32_with_a_message(older_processor, capsys):
     narrow = learned("auto")
     (said,) = capsys.readouterr().err.strip().splitlines()
     assert not lacking(said, "precision auto AVX512-BF16 float32")
@@ -303,7 +306,7 @@ def test_auto_is_float32_on_such_a_processor_and_says_so(older_processor, capsys
 
 @pytest.mark.parametrize("precision", ["bfloat16", "auto"])
 @pytest.mark.parametrize("options", [{"compiler": "xla"}, {"jit": False}], ids=["xla", "session"])
-def test_other_ways_to_run_updates_are_refused(precision, options):
+def test_precision_requires_the_native_driver(precision, options):
     with refuses(UsageError, f"precision {precision} native"):
         DDPGConfig(precision=precision, **options)
     with refuses(UsageError, "precision", "half"):
@@ -311,7 +314,7 @@ def test_other_ways_to_run_updates_are_refused(precision, options):
 
 
 @here
-def test_an_update_that_is_not_translated_is_refused_or_said(capsys):
+def test_an_untranslatable_update_is_refused_by_bfloat16_and_reported_by_auto(capsys):
     with agent_of("bfloat16", activation=tf.sin) as agent, refuses(UsageError, "precision bfloat16 Sin"):
         agent.update(1)
     with agent_of("auto", activation=tf.sin) as agent:
@@ -321,7 +324,7 @@ def test_an_update_that_is_not_translated_is_refused_or_said(capsys):
 
 
 @here
-def test_bfloat16_asks_for_the_native_learner_beside_a_gpu(monkeypatch):
+def test_bfloat16_selects_the_native_driver_on_a_machine_with_a_gpu(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
     with agent_of("bfloat16") as agent:
         assert isinstance(agent.updater.learner, NativeLearner)

@@ -1,4 +1,4 @@
-"""Compiled code on disk: found again, and never taken where it may be somebody else's."""
+"""The cache of compiled code on disk: code is reused, but not if another user could have written it."""
 
 import hashlib
 import os
@@ -45,27 +45,27 @@ def test_code_is_compiled_once(folder, monkeypatch):
     assert len(list(folder.iterdir())) == 2
 
 
-def test_code_is_of_this_processor(folder, monkeypatch):
+def test_code_is_cached_per_processor(folder, monkeypatch):
     run()
     monkeypatch.setattr(jit._llvm(), "get_host_cpu_name", lambda: "x86-64")
     run()
     assert len(list(folder.iterdir())) == 2
 
 
-def test_code_is_of_this_pipeline(folder, monkeypatch):
+def test_code_is_cached_per_version_of_the_pipeline(folder, monkeypatch):
     run()
     monkeypatch.setattr(jit, "PIPELINE", jit.PIPELINE + 1)
     run()
     assert len(list(folder.iterdir())) == 2
 
 
-def test_off_keeps_nothing(folder, monkeypatch):
+def test_off_writes_no_cache(folder, monkeypatch):
     monkeypatch.setenv("DDPG_CACHE", "off")
     assert run() == 3
     assert not folder.exists()
 
 
-def test_changed_files_are_compiled_anew(folder):
+def test_changed_files_are_compiled_again(folder):
     run()
     (file,) = folder.iterdir()
     whole = file.read_bytes()
@@ -76,7 +76,7 @@ def test_changed_files_are_compiled_anew(folder):
         assert file.read_bytes() == whole
 
 
-def test_a_file_has_its_length_and_its_digest_before_its_code(folder):
+def test_a_file_begins_with_the_length_and_digest_of_its_code(folder):
     write(KEY, b"code")
     length = b"\4" + bytes(7)
     digest = hashlib.sha256(KEY.encode() + length + b"code").digest()
@@ -84,7 +84,7 @@ def test_a_file_has_its_length_and_its_digest_before_its_code(folder):
     assert read(KEY) == b"code"
 
 
-def test_two_files_that_are_exchanged_are_compiled_anew(folder):
+def test_two_files_with_swapped_contents_are_compiled_again(folder):
     other = ADD.replace("1.0", "2.0")
     assert [run(), run(other)] == [3, 4]
     one, two = folder.iterdir()
@@ -97,8 +97,8 @@ def test_two_files_that_are_exchanged_are_compiled_anew(folder):
 
 
 @pytest.mark.parametrize("left", [0, 4, 500])
-def test_code_that_is_cut_off_is_not_run_though_its_checksum_is_right(folder, left):
-    """LLVM's loader would end the process."""
+def test_truncated_code_is_not_run_even_with_a_correct_checksum(folder, left):
+    """LLVM's loader would terminate the process."""
     run()
     (file,) = folder.iterdir()
     whole = file.read_bytes()
@@ -109,7 +109,7 @@ def test_code_that_is_cut_off_is_not_run_though_its_checksum_is_right(folder, le
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_file_that_others_may_write_is_compiled_anew(folder, mode):
+def test_a_file_that_other_users_can_write_is_compiled_again(folder, mode):
     run()
     (file,) = folder.iterdir()
     file.chmod(mode)
@@ -143,7 +143,7 @@ def test_links_are_not_followed(folder, tmp_path, monkeypatch):
     assert run() == 3
 
 
-def test_a_pipe_is_not_waited_for(folder):
+def test_opening_a_pipe_does_not_block(folder):
     folder.mkdir(mode=0o700)
     os.mkfifo(folder / KEY, 0o600)
     assert read(KEY) is None
@@ -161,8 +161,8 @@ for turn in range(200):
 """
 
 
-def test_processes_that_write_at_the_same_time_leave_whole_files(folder):
-    """Each reads what is whole or nothing, and removes what others remove too."""
+def test_concurrent_writers_leave_complete_files(folder):
+    """A reader gets a complete file or none; several processes may delete the same file."""
     processes = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(number)], stderr=subprocess.PIPE) for number in range(4)
     ]
@@ -173,7 +173,7 @@ def test_processes_that_write_at_the_same_time_leave_whole_files(folder):
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")
-def test_nothing_is_read_where_others_may_write(folder, monkeypatch):
+def test_nothing_is_read_from_a_folder_that_other_users_can_write(folder, monkeypatch):
     write(KEY, b"code")
     assert folder.stat().st_mode & 0o077 == 0
     for mode in (0o720, 0o702):
@@ -185,7 +185,7 @@ def test_nothing_is_read_where_others_may_write(folder, monkeypatch):
     assert read(KEY) is None
 
 
-def test_what_was_used_longest_ago_makes_room_and_files_of_others_stay(folder, monkeypatch):
+def test_the_least_recently_used_file_is_deleted_and_foreign_files_stay(folder, monkeypatch):
     monkeypatch.setattr(code_cache, "KEPT", 2)
     keys = [letter * 64 for letter in "abc"]
     for age, key in enumerate(keys[:2]):
@@ -198,7 +198,7 @@ def test_what_was_used_longest_ago_makes_room_and_files_of_others_stay(folder, m
     assert sorted(path.name for path in folder.iterdir()) == [keys[0], keys[2], "notes.txt"]
 
 
-def test_what_a_kill_left_makes_room(folder, monkeypatch):
+def test_an_interrupted_writes_temporary_file_is_deleted(folder, monkeypatch):
     monkeypatch.setattr(code_cache, "KEPT", 1)
     folder.mkdir(mode=0o700)
     (folder / f"{KEY}.x1").write_bytes(b"half")
@@ -207,13 +207,13 @@ def test_what_a_kill_left_makes_room(folder, monkeypatch):
     assert [path.name for path in folder.iterdir()] == [KEY]
 
 
-def test_a_place_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+def test_an_unwritable_cache_folder_is_ignored(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DDPG_CACHE", str(tmp_path / "file"))
     assert run() == 3
     monkeypatch.setenv("DDPG_CACHE", str(tmp_path))
     (tmp_path / "native").mkdir(mode=0o700)
     (tmp_path / "native" / KEY).mkdir()
-    write(KEY, b"code")  # no file can have that name
+    write(KEY, b"code")  # a folder has that name
     assert read(KEY) is None
     assert [path.name for path in (tmp_path / "native").iterdir()] == [KEY]

@@ -1,4 +1,4 @@
-"""A kernel does what a session does with the same ops: functions, reductions, products, optimisers, orders."""
+"""A compiled update equals the same ops in a session: functions, reductions, products, optimizers, order of ops."""
 
 import itertools
 from types import SimpleNamespace
@@ -18,8 +18,12 @@ from ddpg.compiler.thread_pool import available_cores
 v1 = tf.compat.v1
 
 
-def both(session, metrics, fields, arrays, updates=1):
-    """Return what a kernel and the session make of ``updates`` equal updates: metrics' means, then variables."""
+def compiled_and_session(session, metrics, fields, arrays, updates=1):
+    """Run ``updates`` updates on equal minibatches, compiled and in the session.
+
+    Returns:
+        For each of the two, the means of the metrics, and the variables afterwards.
+    """
     variables = v1.global_variables()
     session.run(v1.global_variables_initializer())
     kernel = CompiledUpdate(metrics, fields, variables, 1)
@@ -31,7 +35,7 @@ def both(session, metrics, fields, arrays, updates=1):
     return (means, [value.copy() for value in kernel.values]), (expected, session.run(variables))
 
 
-def assert_alike(ours, theirs, tolerance=2e-6):
+def assert_close(ours, theirs, tolerance=2e-6):
     np.testing.assert_allclose(ours[0], theirs[0], rtol=tolerance, atol=tolerance)
     for one, other in zip(ours[1], theirs[1], strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
@@ -82,11 +86,11 @@ def values():
     return rng.normal(0, 3, (5, 7)).astype(np.float32), rng.normal(0, 3, (5, 7)).astype(np.float32)
 
 
-def test_functions_of_numbers(session, values):
+def test_elementwise_functions(session, values):
     x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
-    weights = tf.constant(np.random.default_rng(1).normal(size=(5, 7)), tf.float32)  # so that no two places are alike
+    weights = tf.constant(np.random.default_rng(1).normal(size=(5, 7)), tf.float32)  # all different
     metrics = [tf.reduce_sum(weights * function(x, y)) for function in FUNCTIONS.values()]
-    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    ours, theirs = compiled_and_session(session, metrics, {"x": x, "y": y}, values)
     scale = np.abs(theirs[0]) + 1
     worst = {name: gap for name, gap in zip(FUNCTIONS, np.abs(ours[0] - theirs[0]) / scale, strict=True) if gap > 3e-6}
     assert worst == {}
@@ -94,21 +98,21 @@ def test_functions_of_numbers(session, values):
 
 @settings(max_examples=30)
 @given(x=st.floats(-87, 88, width=32))
-def test_exp_and_tanh_to_rounding(functions_of_one, x):
+def test_exp_and_tanh_to_float_precision(functions_of_one, x):
     ours, _ = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
     np.testing.assert_allclose(ours, [np.exp(np.float64(x)), np.tanh(np.float64(x))], rtol=4e-7, atol=1.2e-38)
 
 
 @pytest.mark.parametrize("x", [88.0, 88.1, 88.3, 88.5, 88.7, 88.8, 100.0, 3e38, np.inf, -np.inf])
-def test_exp_is_infinite_only_where_it_overflows(functions_of_one, x):
+def test_exp_is_infinite_only_on_overflow(functions_of_one, x):
     ours, _ = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
     with np.errstate(over="ignore"):
         expected = np.float32(np.exp(np.float64(np.float32(x))))
-    np.testing.assert_allclose(ours[0], expected, rtol=6e-7, atol=1.2e-38)  # the least normal number
+    np.testing.assert_allclose(ours[0], expected, rtol=6e-7, atol=1.2e-38)  # the smallest normal number
 
 
-def test_what_underflows_is_exactly_zero(functions_of_one, activations_of_one):
-    """Not the least normal number, which times a gradient of 1e30 would be no rounding any more."""
+def test_underflow_is_exactly_zero(functions_of_one, activations_of_one):
+    """Not the smallest normal number: times a gradient of 1e30 it would not be negligible."""
     for x in (-88, -104, -1e30, -np.inf):
         given = [np.full((1, 1), x, np.float32)]
         assert functions_of_one.run(1, given)[0][0] == 0  # exp
@@ -119,8 +123,8 @@ def test_what_underflows_is_exactly_zero(functions_of_one, activations_of_one):
 @example(x=-1e-3)
 @example(x=-1e-6)
 @given(x=st.floats(-80, 80, width=32))
-def test_activations_to_rounding(activations_of_one, x):
-    """Relative to what they are, however small: elu of 1e-6 and softplus of −80 as well."""
+def test_activations_to_float_precision(activations_of_one, x):
+    """Relative to the result, however small it is, such as elu of −1e-6 and softplus of −80."""
     ours, _ = activations_of_one.run(1, [np.full((1, 1), x, np.float32)])
     x = np.float64(x)
     expected = [x if x > 0 else np.expm1(x), 1 / (1 + np.exp(-x)), np.maximum(x, 0) + np.log1p(np.exp(-abs(x)))]
@@ -141,8 +145,8 @@ def functions_of_one():
         return CompiledUpdate([tf.reduce_sum(tf.exp(x)), tf.reduce_sum(tf.tanh(x))], {"x": x}, [], 1)
 
 
-def test_what_is_not_a_number_stays_none(graph):
-    """Training that diverges must be seen, not clipped away."""
+def test_functions_propagate_nan(graph):
+    """Training that diverges must be noticed; no function may turn NaN into a number."""
     x = v1.placeholder(tf.float32, [2])
     outputs = [tf.nn.relu(x), tf.clip_by_value(x, -1.0, 1.0), tf.tanh(x), tf.exp(x), tf.sqrt(x), x * 0.0]
     outputs += [
@@ -156,26 +160,26 @@ def test_what_is_not_a_number_stays_none(graph):
     assert np.isnan(kernel.run(1, [np.array([[np.nan, 1.0]], np.float32)])[0]).all()
 
 
-def test_of_two_either_may_be_not_a_number(graph):
-    """A target's label that is lost so would be one of nothing: a loss of 0."""
+def test_max_and_min_propagate_nan_of_either_argument(graph):
+    """If max or min dropped NaN, the label of a NaN target would be all zeros, and the loss 0."""
     x, y = (v1.placeholder(tf.float32, [2]) for _ in range(2))
-    both = [(x, y), (y, x), (0.5, x), (x, 0.5)]
-    outputs = [function(*pair) for function in (tf.maximum, tf.minimum) for pair in both]
+    compiled_and_session = [(x, y), (y, x), (0.5, x), (x, 0.5)]
+    outputs = [function(*pair) for function in (tf.maximum, tf.minimum) for pair in compiled_and_session]
     kernel = CompiledUpdate([tf.reduce_sum(output) for output in outputs], {"x": x, "y": y}, [], 1)
     arrays = np.array([[np.nan, 1.0]], np.float32), np.array([[0.0, 0.0]], np.float32)
     assert np.isnan(kernel.run(1, list(arrays))[0]).all()
 
 
 @pytest.mark.parametrize("longest", [1.0, 100.0])
-def test_gradients_scaled_to_a_norm(session, values, longest):
-    """Longer than that or not; where one is infinite, nothing is a number any more, as TensorFlow has it."""
+def test_clip_by_global_norm(session, values, longest):
+    """The norm is above or below the limit; if an element is infinite, all become NaN, as in TensorFlow."""
     x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
     clipped, norm = tf.clip_by_global_norm([x, y], longest)
     metrics = [*(tf.reduce_sum(gradient * tf.range(7.0)) for gradient in clipped), norm]
-    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
-    assert_alike(ours, theirs, 5e-6)
+    ours, theirs = compiled_and_session(session, metrics, {"x": x, "y": y}, values)
+    assert_close(ours, theirs, 5e-6)
     assert 1 < theirs[0][2] < 100
-    ours, _ = both(session, metrics, {"x": x, "y": y}, (values[0], np.full((5, 7), np.inf, np.float32)))
+    ours, _ = compiled_and_session(session, metrics, {"x": x, "y": y}, (values[0], np.full((5, 7), np.inf, np.float32)))
     assert np.isnan(ours[0][:2]).all()
 
 
@@ -198,22 +202,22 @@ def test_reductions_and_broadcasts(session, values):
         tf.reduce_sum(tf.square(tf.split(tf.concat([x, y], 0), 2)[1]) * tf.range(7.0)),
         tf.reduce_sum(tf.split(tf.concat([x, y], 1), 2, axis=1)[1] * tf.range(7.0)),
     ]
-    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
-    assert_alike(ours, theirs, 5e-6)
+    ours, theirs = compiled_and_session(session, metrics, {"x": x, "y": y}, values)
+    assert_close(ours, theirs, 5e-6)
 
 
 @pytest.mark.parametrize("shape", [[], [1], [5, 1, 1], [1, 4, 3], [1, 1, 1], [5, 4, 3]])
-def test_what_repeats_itself_in_three_dimensions_as_in_two(session, rng, shape):
+def test_broadcasting_in_three_dimensions(session, rng, shape):
     x, y = v1.placeholder(tf.float32, [5, 4, 3]), v1.placeholder(tf.float32, shape)
     metrics = [tf.reduce_sum(tf.square(x * y)), tf.reduce_sum(tf.math.squared_difference(y, x))]
     arrays = [rng.standard_normal(given).astype(np.float32) for given in ((5, 4, 3), shape)]
-    ours, theirs = both(session, metrics, {"x": x, "y": y}, arrays)
-    assert_alike(ours, theirs, 5e-6)
+    ours, theirs = compiled_and_session(session, metrics, {"x": x, "y": y}, arrays)
+    assert_close(ours, theirs, 5e-6)
 
 
 @pytest.mark.parametrize("level", [0.0, 300.0, -300.0])
 def test_softmax_and_cross_entropy(session, values, level):
-    """Where e to the power of the logits is out of range, too."""
+    """Also with logits whose exponentials are out of range."""
     x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
     labels, logits, weights = tf.nn.softmax(y), 30.0 * x + level, tf.reshape(tf.range(35.0), [5, 7])
     losses = tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -223,11 +227,11 @@ def test_softmax_and_cross_entropy(session, values, level):
         tf.reduce_sum(losses * tf.range(5.0)),
         *(tf.reduce_sum(weights * gradient) for gradient in tf.gradients(losses, [x, y])),
     ]
-    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
-    assert_alike(ours, theirs, 1e-5)
+    ours, theirs = compiled_and_session(session, metrics, {"x": x, "y": y}, values)
+    assert_close(ours, theirs, 1e-5)
 
 
-def test_softmax_of_what_is_not_a_number(graph):
+def test_softmax_propagates_nan(graph):
     x = v1.placeholder(tf.float32, [2, 3])
     kernel = CompiledUpdate([tf.reduce_sum(tf.square(tf.nn.softmax(x)))], {"x": x}, [], 1)
     assert np.isnan(kernel.run(1, [np.array([[[0, np.nan, 1], [0, 0, 0]]], np.float32)])[0]).all()
@@ -242,7 +246,7 @@ def test_softmax_of_what_is_not_a_number(graph):
 )
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 def test_products(graph, shape, workers, transposed):
-    """Every remainder of tiles, panels and blocks, and every worker's part of them."""
+    """Sizes that leave every remainder of tiles, panels and blocks, on one to three threads."""
     rows, columns, inner = shape
     rng = np.random.default_rng(0)
     one = rng.normal(size=(inner, rows) if transposed[0] else (rows, inner)).astype(np.float32)
@@ -268,7 +272,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers_and_averages(session, values, name):
-    """Three updates: step, moving average of what the step has left, and a metric from before the step."""
+    """Three updates: a step, a moving average of the stepped weights, and a metric read before the step."""
     x = v1.placeholder(tf.float32, [5, 7])
     w = v1.get_variable("w", [7, 2], use_resource=True, initializer=v1.glorot_uniform_initializer(seed=0))
     loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - 1.0))
@@ -278,12 +282,12 @@ def test_optimizers_and_averages(session, values, name):
         move = average.apply([w])
     with tf.control_dependencies([move]):
         metrics = [tf.identity(loss)]
-    ours, theirs = both(session, metrics, {"x": x}, values[:1], updates=3)
-    assert_alike(ours, theirs)
+    ours, theirs = compiled_and_session(session, metrics, {"x": x}, values[:1], updates=3)
+    assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 1), (3, 2, 2), (3, 1, 1)])
-def test_nothing_is_read_behind_the_minibatches(graph, shape):
+def test_too_few_or_misshapen_minibatches_are_refused(graph, shape):
     x = v1.placeholder(tf.float32, [2, 1])
     kernel = CompiledUpdate([tf.reduce_sum(x)], {"x": x}, [])
     with refuses(ValueError, "2 3"):
@@ -303,8 +307,8 @@ def test_every_update_has_its_own_minibatch(session):
     np.testing.assert_array_equal(kept, [[[1], [2]], [[3], [4]]])
 
 
-def test_updates_that_take_turns_share_their_variables(session):
-    """The total is doubled by one and gets the sum of x by the other, whose constants are others."""
+def test_alternating_updates_share_their_variables(session):
+    """One update multiplies the total, the other adds x to it; their constants differ."""
     x = v1.placeholder(tf.float32, [1, 2])
     total = v1.get_variable("total", [2], use_resource=True, initializer=v1.zeros_initializer())
     updates = []
@@ -325,8 +329,8 @@ def test_updates_that_take_turns_share_their_variables(session):
     np.testing.assert_array_equal(rows, minibatches)
 
 
-def test_updates_of_several_kinds_are_one_call_of_the_threads(session, monkeypatch):
-    """Waking a thread takes as long as a small update, so a thread that has ended one begins with the next."""
+def test_updates_of_several_kinds_are_one_call_of_the_thread_pool(session, monkeypatch):
+    """Waking a thread takes as long as a small update, so a thread that has finished one update begins the next."""
     x = v1.placeholder(tf.float32, [1, 2])
     kinds = [([tf.reduce_sum(x) * scale], []) for scale in (1.0, 10.0, 100.0)]
     kernel = CompiledUpdate(*kinds[0][:1], {"x": x}, [], 2, (), kinds[1:])
@@ -370,32 +374,32 @@ def bias_gradient(upstream):
         (lambda x: tf.reduce_sum(tf.TensorArray(tf.float32, 1).write(0, x).read(0)), "TensorListReserve"),
     ],
 )
-def test_what_it_does_not_know_it_names(graph, make, named):
+def test_an_unsupported_op_is_named(graph, make, named):
     x = v1.placeholder(tf.float32, [4, 6])
     with refuses(Unsupported, named):
         CompiledUpdate([make(x)], {"x": x}, [], 1)
 
 
-def test_only_floats(graph):
+def test_only_floats_are_supported(graph):
     x = v1.placeholder(tf.uint8, [2, 3])
     with refuses(Unsupported, "uint8"):
         CompiledUpdate([tf.reduce_sum(tf.cast(x, tf.float32))], {"x": x}, [], 1)
 
 
-def test_a_metric_is_what_a_variable_was_when_it_was_read(session):
-    """The variable is written in place afterwards."""
+def test_a_metric_is_the_variable_at_the_time_of_its_read(session):
+    """The variable is later written in place."""
     x = v1.placeholder(tf.float32, [2, 1])
     total = v1.get_variable("total", [], use_resource=True, initializer=v1.zeros_initializer())
     before = total.read_value()
     with tf.control_dependencies([before]), tf.control_dependencies([total.assign_add(tf.reduce_sum(x))]):
         after = total.read_value()
-    ours, theirs = both(session, [before, after], {"x": x}, [np.ones((2, 1), np.float32)], updates=3)
-    assert_alike(ours, theirs)
+    ours, theirs = compiled_and_session(session, [before, after], {"x": x}, [np.ones((2, 1), np.float32)], updates=3)
+    assert_close(ours, theirs)
     assert list(ours[0]) == [2, 4]
 
 
 def test_the_program_does_not_depend_on_the_order_of_control_inputs(graph, monkeypatch):
-    """TensorFlow lists them differently in every process, and sums in another order are other numbers."""
+    """TensorFlow's order differs between processes, and another order of sums changes their rounding."""
     x = v1.placeholder(tf.float32, [2, 3])
     variables = [v1.get_variable(name, [3], use_resource=True) for name in "cab"]
     written = [v.assign_sub(tf.reduce_sum(x * scale, 0)) for scale, v in enumerate(variables, 2)]
@@ -415,14 +419,14 @@ def test_the_program_does_not_depend_on_the_order_of_control_inputs(graph, monke
 
 
 @pytest.fixture
-def large_product(graph):
+def graph_with_large_products(graph):
     x = v1.placeholder(tf.float32, [256, 256])
     return tf.reduce_sum(tf.matmul(tf.matmul(x, x), x)), {"x": x}
 
 
-def test_threads_are_those_that_pay_or_those_that_are_asked_for(large_product, monkeypatch):
-    """2 products of 256 x 256 x 256 are 67 million operations, which 4 threads share, if there are as many cores."""
-    metric, fields = large_product
+def test_threads_are_as_many_as_pay_or_as_requested(graph_with_large_products, monkeypatch):
+    """2 products of 256 x 256 x 256 are 67 million operations, enough for 4 threads if there are as many cores."""
+    metric, fields = graph_with_large_products
     for cores, expected in ((16, 4), (3, 3), (1, 1)):
         monkeypatch.setattr(compiled_update, "available_cores", lambda cores=cores: cores)
         assert CompiledUpdate([metric], fields, []).workers == expected
@@ -432,8 +436,8 @@ def test_threads_are_those_that_pay_or_those_that_are_asked_for(large_product, m
     assert CompiledUpdate([tf.reduce_sum(tf.matmul(small, small))], {"x": small}, []).workers == 1
 
 
-def test_where_threads_cannot_meet_there_is_one(large_product, monkeypatch):
-    metric, fields = large_product
+def test_one_thread_if_the_processor_has_no_barriers(graph_with_large_products, monkeypatch):
+    metric, fields = graph_with_large_products
     monkeypatch.setattr(compiled_update, "_HAS_BARRIER", False)
     monkeypatch.setattr(compiled_update, "available_cores", lambda: 16)
     assert CompiledUpdate([metric], fields, []).workers == 1
@@ -443,7 +447,7 @@ def test_where_threads_cannot_meet_there_is_one(large_product, monkeypatch):
 
 @pytest.fixture
 def six_cores(monkeypatch, tmp_path):
-    """A machine of six cores; returns an empty folder that stands for its control groups."""
+    """A machine with six cores; returns the folder, empty at first, that stands in for its control group files."""
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)), raising=False)
     monkeypatch.setattr(thread_pool, "CONTROL_GROUP", tmp_path)
     monkeypatch.delenv(thread_pool.INTRAOP, raising=False)
@@ -469,14 +473,14 @@ def test_a_containers_quota_limits_the_threads(six_cores, files, expected):
     assert available_cores() == expected
 
 
-def test_jobs_side_by_side_share_the_cores_by_tensorflows_setting(six_cores, monkeypatch):
+def test_tensorflows_setting_limits_the_threads_of_parallel_jobs(six_cores, monkeypatch):
     for asked, expected in (("", 6), ("0", 6), ("4", 4), ("9", 6)):
         monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", asked)
         assert available_cores() == expected
 
 
-def test_one_that_does_all_parts_gets_the_numbers_of_the_workers_to_the_last_bit(session, rng):
-    """Sums, products with and without columns left over, turned ones, and passes too short to be shared."""
+def test_one_thread_computes_the_same_bits_as_several(session, rng):
+    """Sums, products with and without remaining columns, transposed products, and loops too short to be shared."""
     x = v1.placeholder(tf.float32, [70, 90])
     weights = v1.get_variable("weights", [90, 77], use_resource=True)
     hidden = tf.tanh(tf.matmul(x, weights))

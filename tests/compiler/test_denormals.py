@@ -1,4 +1,4 @@
-"""Numbers below 1.2e-38 are 0 while an update runs, and nowhere else: neither in Python nor in other threads' code."""
+"""Subnormal numbers (below 1.2e-38) are flushed to 0 during an update, but not in Python or in other threads."""
 
 import ctypes
 
@@ -14,8 +14,8 @@ TINY = np.finfo(np.float32).tiny  # the smallest normal number
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_dead_units_average_ends_at_zero(session, workers):
-    """A tenth less in every update: rounded as other numbers are, it would stay at a subnormal one for ever."""
+def test_a_dead_units_average_decays_to_zero(session, workers):
+    """It shrinks by a tenth in each update. Without flushing it would stay at a subnormal number for ever."""
     average = v1.get_variable("average", initializer=tf.fill([64, 64], 1.2 * float(TINY)))
     here = v1.placeholder(tf.float32, [64, 64])
     moved = average.assign(0.9 * average)
@@ -30,10 +30,10 @@ def test_a_dead_units_average_ends_at_zero(session, workers):
         session.run(metric, {here: zeros[0]})
         np.testing.assert_allclose(kernel.values[0], np.full((64, 64), factor * TINY), rtol=1e-6, atol=0)
         np.testing.assert_array_equal(kernel.values[0], session.run(average))
-    assert np.float32(TINY) * np.float32(0.5) > 0  # Python's arithmetic is as before
+    assert np.float32(TINY) * np.float32(0.5) > 0  # Python's arithmetic still has subnormals
 
 
-def test_subnormal_arguments_are_zero_too(session):
+def test_subnormal_arguments_are_flushed(session):
     x = v1.placeholder(tf.float32, [4])
     kernel = CompiledUpdate([tf.reduce_sum(tf.maximum(x * 1e38, -1.0))], {"x": x}, [], 1)
     assert kernel.run(1, [np.full((1, 4), TINY / 4, np.float32)])[0][0] == 0
@@ -56,7 +56,7 @@ define void @run(i64 %count, i64 %worker, ptr %place) nounwind {
 """
 
 
-def test_the_mode_is_put_back():
+def test_the_mode_is_restored():
     seen = np.zeros(3, np.int64)
     compile_module(CALL, 1).run(1, 0, seen.ctypes.data_as(ctypes.c_void_p))
     assert seen[0] == seen[2] != seen[1]
@@ -72,8 +72,8 @@ def test_the_mode_is_put_back():
         ("riscv64-unknown-linux-gnu", "ret i64 0"),
     ],
 )
-def test_text_for_other_machines(triple, what):
-    """Each is code that LLVM takes, and knows: none of its intrinsics is left as a call to a function of that name."""
+def test_code_for_other_machines(triple, what):
+    """LLVM compiles each and knows its intrinsics: none remains as a call to a function of that name."""
     from llvmlite import binding
 
     binding.initialize_all_targets()

@@ -1,4 +1,4 @@
-"""Which floating-point flags LLVM is given: the guards against what is not finite survive it, on every target."""
+"""The floating-point flags passed to LLVM: checks for NaN and infinity survive optimisation on every target."""
 
 import re
 
@@ -22,7 +22,7 @@ TARGETS = {
 
 @pytest.fixture(scope="module")
 def text():
-    """The module of gradients scaled to a norm and of their largest number."""
+    """The LLVM module of ``clip_by_global_norm`` of two gradients."""
     texts = []
     compiled = compiled_update.compile_module
     with pytest.MonkeyPatch.context() as patch, tf.Graph().as_default():
@@ -37,14 +37,14 @@ def text():
 
 
 @pytest.mark.parametrize("triple", TARGETS)
-def test_the_guard_of_a_norm_survives_optimisation(text, triple):
-    """TensorFlow adds norm − norm to the scale, which is NaN where the norm is not finite and 0 elsewhere."""
+def test_the_check_for_an_infinite_norm_survives_optimisation(text, triple):
+    """TensorFlow adds norm − norm to the scale: 0, or NaN if the norm is not finite."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(triple).create_target_machine(cpu=TARGETS[triple], opt=3)
     module = optimised(f"{text}\n\n{denormal_mode_functions(triple)}", target, triple)
     assert re.search(r"= fsub contract float (%\S+), \1\b", str(module))
-    assert "rsqrt" not in target.emit_assembly(module)  # an estimate of 1/√0 that is NaN
+    assert "rsqrt" not in target.emit_assembly(module)  # its estimate of 1/√0 is NaN
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +65,20 @@ def test_zero_gradients_stay_zero(guarded):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_one_gradient_that_is_not_finite_makes_all_of_them_nan(guarded, value):
+def test_one_nan_or_infinite_gradient_makes_all_of_them_nan(guarded, value):
     ours = results(guarded, 1, value)
     np.testing.assert_array_equal(ours[:3], [np.nan, np.nan, abs(value)])
     np.testing.assert_array_equal(results(guarded, value, 1)[3:6], [np.nan] * 3)
 
 
-def test_expressions_mean_what_they_say(guarded):
-    """A sum that loses x beside y; 1/√0; and a quotient whose reciprocal is too small for a float."""
+def test_expressions_are_not_simplified_algebraically(guarded):
+    """(x + y) − y is not simplified to x; 1/√0 is infinite; x/y is right though 1/y is not a normal float."""
     assert results(guarded, 1, 1e30)[6] == 0
     assert results(guarded, 0, 1)[7] == np.inf
     assert results(guarded, 1e38, 2e38)[8] == pytest.approx(2.5)
 
 
-def test_the_largest_of_numbers_of_which_one_is_nan_is_nan(graph):
+def test_the_maximum_of_numbers_with_a_nan_is_nan(graph):
     x = v1.placeholder(tf.float32, [1, 40])
     kernel = CompiledUpdate([tf.reduce_sum(tf.nn.softmax(x), name="total")], {"x": x}, [], 1)
     values = np.linspace(-1, 1, 40, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The IR's NumPy interpreter: its functions by hand, and compiled updates beside it; the dump shows every stage."""
+"""The IR's NumPy interpreter: each node by hand, and compiled updates against it; ``DDPG_DUMP`` writes every stage."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 BATCH, OBSERVATIONS = 5, 3
 
 
-def test_every_function_of_the_compiler_has_one_here():
+def test_the_interpreter_has_every_function_of_the_compiler():
     assert set(FUNCTIONS) == set(codegen_elementwise.FUNCTIONS)
 
 
@@ -69,7 +69,7 @@ def layer_norm(x):
 
 
 def critic_update(activation, optimizer, loss, normalize=tf.identity):
-    """Return the metrics and the fields of one update of a critic of two layers."""
+    """Return the metrics and the input fields of one update of a critic with two layers."""
     fields = {"x": v1.placeholder(tf.float32, (BATCH, OBSERVATIONS)), "y": v1.placeholder(tf.float32, (BATCH, 1))}
     q = dense(activation(normalize(dense(fields["x"], 4, "hidden"))), 1, "output")
     error = loss(fields["y"], q)
@@ -99,7 +99,7 @@ def cross_entropy(y, q):
     ],
     ids=["relu-adam", "tanh-rmsprop-norm", "elu-momentum-softmax", "softplus-sgd-norm-softmax"],
 )
-def test_compiled_updates_do_what_the_interpreter_does(
+def test_compiled_updates_equal_the_interpreter(
     session, rng, activation, make_optimizer, loss, normalize, monkeypatch, tmp_path
 ):
     metrics, fields = critic_update(activation, make_optimizer(), loss, normalize)
@@ -137,7 +137,7 @@ def assert_dump_shows_every_stage(folder):
         assert mark in texts[name], name
 
 
-def test_each_compiled_update_is_dumped_to_a_folder_of_its_own(graph, monkeypatch, tmp_path):
+def test_each_compiled_update_is_dumped_to_its_own_folder(graph, monkeypatch, tmp_path):
     x = v1.placeholder(tf.float32, (2, 2))
     monkeypatch.setenv("DDPG_DUMP", str(tmp_path / "new"))
     for _ in range(2):

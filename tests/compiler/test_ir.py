@@ -1,4 +1,4 @@
-"""Programs: what is equal is one value, what changes nothing is left out, writes are in order."""
+"""The IR: equal expressions are one node, operations without effect are left out, and writes are ordered."""
 
 import itertools
 
@@ -20,14 +20,14 @@ def test_shapes():
     assert [shape_of(shape) for shape in [(), (3,), (2, 3), (2, 3, 4)]] == [(1, 1), (1, 3), (2, 3), (2, 12)]
 
 
-def test_equal_values_are_one(program):
+def test_equal_expressions_are_one_node(program):
     x = program.input("x", (2, 3))
     assert program.elementwise("tanh", x) is program.elementwise("tanh", program.input("x", (2, 3)))
     assert program.const(np.arange(3.0)) is program.const(np.arange(3.0))
     assert program.const(np.full((4, 2), 0.5)) is program.literal(0.5)
 
 
-def test_a_variable_is_another_value_after_a_write(program):
+def test_reading_a_variable_after_a_write_is_another_node(program):
     before = program.var_read(0, (1, 2))
     program.write(0, program.elementwise("neg", before))
     after = program.var_read(0, (1, 2))
@@ -35,7 +35,7 @@ def test_a_variable_is_another_value_after_a_write(program):
     assert program.var_read(0, (1, 2)) is after
 
 
-def test_what_changes_nothing_is_left_out(program):
+def test_operations_without_effect_are_left_out(program):
     x, one, zero = program.input("x", (2, 3)), program.literal(1), program.literal(0)
     assert [program.elementwise("mul", x, one), program.elementwise("mul", one, x)] == [x, x]
     assert [
@@ -47,7 +47,7 @@ def test_what_changes_nothing_is_left_out(program):
     assert fold_elementwise(program, "sub", one, program.literal(0.25)).detail == 0.75
 
 
-def test_sums_of_one_row_or_column_are_of_everything(program):
+def test_a_sum_over_a_vector_is_a_sum_of_all_elements(program):
     column, row = program.input("x", (5, 1)), program.input("y", (1, 5))
     assert program.reduce_sum(column, COLUMNS) is column
     assert program.reduce_sum(row, ROWS) is row
@@ -64,7 +64,7 @@ def test_products_with_vectors_are_loops(program):
     assert program.matmul(x, x, True, False).kind == "matmul"
 
 
-def test_one_pass_computes_what_may_be_computed_in_one(program):
+def test_operations_are_fused_into_one_loop(program):
     x, w = program.input("x", (4, 3)), program.var_read(0, (1, 3))
     hidden = program.elementwise("relu", program.elementwise("add", x, w))
     total = program.reduce_sum(hidden, ROWS)
@@ -73,21 +73,21 @@ def test_one_pass_computes_what_may_be_computed_in_one(program):
     assert materialized(steps, [total]) == [total]
 
 
-def test_a_sum_is_read_after_its_loop(program):
+def test_a_sum_is_used_in_a_later_loop(program):
     x = program.input("x", (4, 3))
     centred = program.elementwise("sub", x, program.reduce_sum(x, ROWS))
     steps = schedule(program, [program.reduce_sum(centred, ALL)])
     assert len(steps) == 2
 
 
-def test_what_nobody_needs_is_not_computed(program):
+def test_unused_values_are_not_computed(program):
     x = program.input("x", (4, 3))
     program.elementwise("tanh", x)
     assert schedule(program, []) == []
 
 
-def test_a_write_waits_for_the_readers_of_what_was_there(program):
-    """W is read by a product that another product precedes; the op that writes W in place could come before both."""
+def test_a_write_follows_the_reads_of_the_old_value(program):
+    """A product that follows another product reads W; the op that overwrites W could otherwise run before both."""
     x, w, v = program.input("x", (4, 3)), program.var_read(0, (3, 3)), program.var_read(1, (3, 3))
     program.write(0, program.elementwise("neg", w))
     inner = program.elementwise("tanh", program.matmul(x, v, False, False))
@@ -97,8 +97,8 @@ def test_a_write_waits_for_the_readers_of_what_was_there(program):
     assert steps.index(product) < written
 
 
-def test_a_write_that_repeats_a_variable_elsewhere_is_not_in_its_own_pass(program):
-    """The row is read again for each row of x: written in that pass it would change under its readers."""
+def test_a_broadcast_variable_is_not_written_in_the_loop_that_reads_it(program):
+    """Each row of x reads the row again; a write in the same loop would change it between these reads."""
     x, row = program.input("x", (4, 3)), program.var_read(0, (1, 3))
     spread = program.elementwise("add", x, row)
     program.write(0, program.elementwise("neg", row))
@@ -108,8 +108,8 @@ def test_a_write_that_repeats_a_variable_elsewhere_is_not_in_its_own_pass(progra
     assert places[id(spread)] < places[id(next(i for i in program.stmts if isinstance(i, Write) and i.variable == 0))]
 
 
-def test_an_order_that_is_none(program):
-    """Old and new of one variable, each needed by the other's reader through a product."""
+def test_a_cyclic_order_is_refused(program):
+    """Each variable's new value is a product that needs the other's old value."""
     a, b = program.var_read(0, (3, 3)), program.var_read(1, (3, 3))
     program.write(0, program.matmul(b, b, False, False))
     program.write(1, program.matmul(a, program.var_read(0, (3, 3)), False, False))
@@ -117,7 +117,7 @@ def test_an_order_that_is_none(program):
         schedule(program, [])
 
 
-def test_memory_is_used_again_but_never_within_a_step(program):
+def test_memory_is_reused_but_not_within_a_kernel(program):
     value = program.input("x", (8, 8))
     values = []
     for _ in range(6):

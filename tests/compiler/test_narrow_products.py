@@ -1,4 +1,4 @@
-"""Products whose columns fill no vector: the last vector is filled up, and a number's bits do not depend on that."""
+"""Products with few columns: the last vector is padded, and the bits of a column do not depend on the other columns."""
 
 import numpy as np
 import pytest
@@ -8,11 +8,11 @@ from ddpg.compiler.compiled_update import CompiledUpdate
 
 v1 = tf.compat.v1
 LAYOUTS = [(False, False), (False, True), (True, False), (True, True)]
-COLUMNS = 2, 3, 6, 7, 12, 17, 23, 39, 47, 48  # vectors of 16 in panels of two, or of 8 or 4
+COLUMNS = 2, 3, 6, 7, 12, 17, 23, 39, 47, 48  # for vectors of 16 in panels of two, and of 8 and 4
 
 
 def products(arrays, layout):
-    """Return the products that one compiled update makes of the first array with each of the others."""
+    """Return the products of the first array with each of the others, computed by one compiled update."""
     with tf.Graph().as_default():
         fields = {f"x{index}": v1.placeholder(tf.float32, array.shape) for index, array in enumerate(arrays)}
         first, *others = fields.values()
@@ -24,8 +24,8 @@ def products(arrays, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_a_column_has_the_same_bits_however_many_stand_beside_it(layout, rng):
-    """Of 31 rows, several tiles: columns beyond the last would be the next row's."""
+def test_a_columns_bits_do_not_depend_on_the_number_of_columns(layout, rng):
+    """31 rows are several tiles; writing past the last column would overwrite the next row."""
     one = rng.normal(size=(31, 19)).astype(np.float32)
     other = rng.normal(size=(19, COLUMNS[-1])).astype(np.float32)
     parts = [other[:, :columns] for columns in COLUMNS]

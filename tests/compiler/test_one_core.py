@@ -1,4 +1,4 @@
-"""A process that may use one core only: an update has one thread, and the numbers of `threads=1` on all cores."""
+"""In a process restricted to one core an update has one thread, and the results of ``threads=1`` on all cores."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ CONFIG = DDPGConfig(hidden=(256, 256), batch_size=256, updates_per_call=4, buffe
 
 
 def learned(threads=None):
-    """Return how many threads share an update, whether there are helpers for it, and a digest of the weights."""
+    """Return an update's number of threads, whether it has a thread pool, and a digest of the weights."""
     with DDPG(SPACES, CONFIG.replace(threads=threads), seed=3) as agent:
         rng = np.random.default_rng(0)
         states, none = rng.uniform(-1, 1, (301, 17)).astype(np.float32), np.zeros(300, bool)
@@ -33,7 +33,7 @@ def learned(threads=None):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity of processes")
-def test_a_pinned_process_has_one_thread_an_update_and_the_same_numbers():
+def test_a_pinned_process_has_one_thread_and_the_same_results():
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
         "from test_one_core import learned; print(*learned())"
@@ -47,6 +47,6 @@ def test_a_pinned_process_has_one_thread_an_update_and_the_same_numbers():
     assert digest == learned(threads=1)[2]
 
 
-def test_an_update_of_that_size_would_have_more_threads_where_there_are_cores():
-    """Otherwise one thread would say nothing: the products of a step, forwards and backwards, are worth two."""
+def test_an_update_of_that_size_would_use_more_threads_on_more_cores():
+    """Otherwise the test above would prove nothing: the products of an update are enough work for two threads."""
     assert 2 * WORK_PER_THREAD < 2 * 256 * 256 * 256 * 6

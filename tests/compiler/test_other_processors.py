@@ -1,4 +1,4 @@
-"""The compiler's tests with kernels for older x86 processors and, where compiler and emulator are, for AArch64."""
+"""The compiler's tests with kernels for older x86 processors, and for AArch64 if its emulator is installed."""
 
 import os
 import re
@@ -15,13 +15,13 @@ TESTS = [
     ROOM / f"test_{name}.py" for name in ("compiled_update", "codegen_elementwise", "flags", "interpreter", "denormals")
 ]
 ACTING = Path("tests", "policies", "test_native_policy.py")
-KERNELS = 70  # as many at least were made; fewer mean that the tests ran on this processor
+KERNELS = 70  # expected at least; fewer would mean that the tests ran on this processor
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", other_processors.at_hand())
-def test_kernels_for_another_processor_do_what_tensorflow_does(name):
-    tests = [*TESTS, ACTING] if name == "x86 with SSE2" else TESTS  # a policy's call is for this process
+def test_kernels_for_another_processor_pass_the_compilers_tests(name):
+    tests = [*TESTS, ACTING] if name == "x86 with SSE2" else TESTS  # compiled policies call functions of this process
     command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", *map(str, tests)]
     environment = {**os.environ, other_processors.VARIABLE: name, "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -30,6 +30,6 @@ def test_kernels_for_another_processor_do_what_tensorflow_does(name):
     assert int(made) >= KERNELS
 
 
-def test_a_processor_of_the_list_is_at_hand():
-    """On x86 at least that which all of them have; elsewhere nothing need be."""
+def test_on_x86_some_other_processor_is_available():
+    """On x86 the oldest of them always is; elsewhere there may be none."""
     assert other_processors.llvm.get_default_triple().split("-")[0] != "x86_64" or other_processors.at_hand()

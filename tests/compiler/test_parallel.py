@@ -1,4 +1,4 @@
-"""Where workers wait for each other: by hand, and with workers that are late wherever they may be."""
+"""Where threads wait for each other: by hand, and in updates whose threads are delayed at every barrier."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ def read(access):
 
 
 def barriers(*kernels):
-    """Return before which of ``kernels``, given by what two workers access in each, there is a barrier."""
+    """Return for each kernel, given by the ranges that its two shards access, whether a barrier precedes it."""
     lines, found = FunctionBuilder(), []
     shards = ParallelShards(lines, 2, 0)
     for kernel in kernels:
@@ -29,19 +29,19 @@ def barriers(*kernels):
     return found
 
 
-def test_workers_meet_where_one_would_touch_what_another_touched():
+def test_barriers_separate_conflicting_accesses():
     own, crossed, whole = [[HALF], [OTHER]], [[read(OTHER)], [read(HALF)]], [[read(AccessRange(0, 16, True))]] * 2
-    assert barriers(own, own, own) == [False] * 3  # each its own rows
-    assert barriers(own, whole) == [False, True]  # what the other wrote is read
-    assert barriers(own, crossed, crossed) == [False, True, False]  # reading at the same time
-    assert barriers(whole, own) == [False, True]  # what the other still reads is written
-    assert barriers([[HALF], []], [[read(HALF)]]) == [False, False]  # the first worker alone
+    assert barriers(own, own, own) == [False] * 3  # each shard has its own rows
+    assert barriers(own, whole) == [False, True]  # reads what the other shard wrote
+    assert barriers(own, crossed, crossed) == [False, True, False]  # both only read
+    assert barriers(whole, own) == [False, True]  # writes what the other shard may still read
+    assert barriers([[HALF], []], [[read(HALF)]]) == [False, False]  # the first shard alone
     assert barriers([[HALF], []], [[], [read(HALF)]], [[HALF], []]) == [False, True, True]
     assert barriers([[AccessRange(0, 8, True)], [AccessRange(8, 9, False)]], [[read(OTHER)], []]) == [False, False]
 
 
 @pytest.mark.parametrize(("length", "workers", "multiple"), [(7, 3, 1), (2, 3, 1), (100, 3, 16), (0, 2, 1), (8, 1, 16)])
-def test_shares_are_all_of_it_once(length, workers, multiple):
+def test_shards_cover_the_range_once(length, workers, multiple):
     parts = split_evenly(length, workers, multiple)
     assert [place for low, high in parts for place in range(low, high)] == list(range(length))
     assert len(parts) <= workers
@@ -64,8 +64,8 @@ CONFIGS = {
         *(pytest.param(*case, marks=pytest.mark.slow) for case in (("ddpg", 2), ("td3", 2), ("td3", 3), ("plus", 3))),
     ],
 )
-def test_workers_that_come_late_change_nothing(name, workers, monkeypatch):
-    """Who had to wait sleeps first: the others run ahead as far as they may; as if one had done it all."""
+def test_delayed_threads_change_no_result(name, workers, monkeypatch):
+    """Each thread that had to wait sleeps first, so that the others run ahead. The results equal one thread's."""
     late = codegen.BARRIER.replace("\ngo:\n", "\ngo:\n  %slept = call i32 @usleep(i32 3000)\n")
     assert late != codegen.BARRIER
     monkeypatch.setattr(codegen, "BARRIER", f"declare i32 @usleep(i32)\n{late}")

@@ -1,4 +1,4 @@
-"""What is kept in memory between passes, and what is computed again."""
+"""Which values are kept in memory between kernels, and which are computed again (rematerialised)."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def program():
 
 
 def squares_about_the_mean(program, values):
-    """Two passes over the same places, the second waits for the first one's sums."""
+    """Return nodes of two loops over the same elements, of which the second needs the first one's sum."""
     mean = program.reduce_sum(values, ROWS)
     centred = program.elementwise("sub", values, mean)
     return mean, centred, program.reduce_sum(program.elementwise("mul", centred, centred), ALL)
@@ -24,15 +24,15 @@ def kept(program, *outputs):
 
 
 @pytest.mark.parametrize(("function", "again"), [("relu", True), ("neg", True), ("tanh", False), ("exp", False)])
-def test_what_is_cheap_is_computed_again(program, function, again):
+def test_cheap_values_are_computed_again(program, function, again):
     shifted = program.elementwise("add", program.input("x", (4, 3)), program.var_read(0, (1, 3)))
     values = program.elementwise(function, shifted)
     mean, _, total = squares_about_the_mean(program, values)
     assert kept(program, total) == ([mean, total] if again else [values, mean, total])
 
 
-def test_what_is_computed_again_reads_what_it_is_made_of(program):
-    """What stands in memory is there as long as that: the product is not overwritten by the next one."""
+def test_values_that_are_computed_again_keep_their_inputs_in_memory(program):
+    """The memory of these inputs is not reused before: here the next product does not overwrite the first one."""
     x, w = program.input("x", (8, 8)), program.var_read(0, (8, 8))
     product = program.matmul(x, w, False, False)
     values = program.elementwise("relu", product)
@@ -48,7 +48,7 @@ def test_what_is_computed_again_reads_what_it_is_made_of(program):
     assert made > reads or layout.values[id(between)] != layout.values[id(product)]
 
 
-def test_a_variable_that_was_overwritten_gives_nothing_again(program):
+def test_values_of_an_overwritten_variable_are_not_computed_again(program):
     bias = program.var_read(0, (1, 3))
     values = program.elementwise("add", program.input("x", (4, 3)), bias)
     mean = program.reduce_sum(values, ROWS)
@@ -58,14 +58,14 @@ def test_a_variable_that_was_overwritten_gives_nothing_again(program):
     assert kept(program, total) == [values, mean, total]
 
 
-def test_what_reads_twice_as_much_is_kept(program):
+def test_a_value_with_twice_as_much_to_read_is_kept(program):
     values = program.elementwise("add", program.input("x", (4, 3)), program.input("y", (4, 3)))
     mean, _, total = squares_about_the_mean(program, values)
     assert kept(program, total) == [values, mean, total]
 
 
 @pytest.mark.parametrize(("operations", "again"), [(8, True), (9, False)])
-def test_what_takes_many_operations_is_kept(program, operations, again):
+def test_a_value_of_many_operations_is_kept(program, operations, again):
     values = program.input("x", (4, 3))
     for number in range(operations):
         values = program.elementwise("add", values, program.var_read(number, (1, 3)))
@@ -73,7 +73,7 @@ def test_what_takes_many_operations_is_kept(program, operations, again):
     assert kept(program, total) == ([mean, total] if again else [values, mean, total])
 
 
-def test_what_a_product_reads_is_kept(program):
+def test_a_value_that_a_product_reads_is_kept(program):
     values = program.elementwise("neg", program.input("x", (4, 3)))
     _, _, total = squares_about_the_mean(program, values)
     product = program.matmul(values, program.var_read(0, (3, 3)), False, False)

@@ -1,4 +1,4 @@
-"""What a simplified program leaves out, and that its results are those of the whole."""
+"""The simplified program leaves out needless computations and has the results of the original."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ def program():
 
 
 def computed(program, outputs, kind):
-    """Return the shapes of what is computed of a kind."""
+    """Return the shapes of the scheduled nodes of a kind."""
     kernels = schedule(program, outputs)
     return [stmt.shape for kernel in kernels for stmt in members_of(kernel) if getattr(stmt, "kind", None) == kind]
 
 
 def assert_same(program, outputs, fields, variables=()):
-    """Check that the interpreter gives the simplified program's outputs the same bits; return that program."""
+    """Check that the simplified program has the same bits in the interpreter; return it and its outputs."""
     new, news = simplified(program, outputs)
     before, after = ([np.array(value) for value in variables] for _ in range(2))
     expected, found = interpret(program, outputs, fields, before), interpret(new, news, fields, after)
@@ -35,8 +35,8 @@ def assert_same(program, outputs, fields, variables=()):
     return new, news
 
 
-def test_what_is_computed_of_a_repeated_row_is_computed_once(program, rng):
-    """(v repeated)/4·x: the quotient of 3 numbers, not of 5 × 3."""
+def test_functions_of_a_repeated_row_are_computed_once(program, rng):
+    """(v repeated)/4·x: the quotient has 3 numbers, not 5 × 3."""
     x, v = program.input("x", (5, 3)), program.input("v", (1, 3))
     quotient = program.elementwise("div", program.broadcast(v, (5, 3)), program.literal(4))
     product = program.elementwise("mul", quotient, x)
@@ -48,8 +48,8 @@ def test_what_is_computed_of_a_repeated_row_is_computed_once(program, rng):
 
 @pytest.mark.parametrize(("first", "count", "made"), [(3, 2, (3, 2)), (0, 4, (0, 4)), (4, 1, (3, 2)), (0, 1, (0, 2))])
 @pytest.mark.parametrize("transposed", [True, False])
-def test_of_a_product_only_the_columns_that_are_read_are_made(program, rng, first, count, made, transposed):
-    """Through what is multiplied by a row; two columns at least, since a product with a vector is another sum."""
+def test_only_the_columns_of_a_product_that_are_read_are_computed(program, rng, first, count, made, transposed):
+    """Also through a multiplication by a row. At least two columns: a product with a vector sums in another order."""
     x, w = program.input("x", (6, 4)), program.var_read(0, (5, 4) if transposed else (4, 5))
     scaled = program.elementwise("mul", program.matmul(x, w, False, transposed), program.input("v", (1, 5)))
     part = program.slice(scaled, 0, first, (6, count))
@@ -61,7 +61,7 @@ def test_of_a_product_only_the_columns_that_are_read_are_made(program, rng, firs
     assert computed(new, news, "matmul") == [(6, made[1])]
 
 
-def test_columns_of_several_readers_are_all_made(program):
+def test_columns_of_several_readers_are_all_computed(program):
     x, w = program.input("x", (6, 4)), program.var_read(0, (5, 4))
     product = program.matmul(x, w, False, True)
     parts = [program.slice(product, 0, first, (6, 2)) for first in (0, 2)]
@@ -70,7 +70,7 @@ def test_columns_of_several_readers_are_all_made(program):
 
 
 def stacked(program, upper, rows):
-    """Return ``upper`` with rows of zeros below, as the gradient of a split has it."""
+    """Return ``upper`` with rows of zeros below it, like the gradient of a split."""
     count, columns = upper.shape
     zeros = program.broadcast(program.literal(0), (rows - count, columns))
     parts = [program.reshape(part, (1, part.size)) for part in (upper, zeros)]
@@ -78,7 +78,7 @@ def stacked(program, upper, rows):
 
 
 def test_rows_of_zeros_are_neither_multiplied_nor_summed(program, rng):
-    """Of 3 rows and 4 of zeros: G·Wᵀ and Hᵀ·G are of 3 rows, sums too; what needs all 7 rows gets zeros."""
+    """Of 7 rows, 4 are zero: G·Wᵀ, Hᵀ·G and sums use 3 rows; what needs all 7 rows is padded with zeros."""
     gradient = stacked(program, program.input("g", (3, 2)), 7)
     w, h = program.var_read(0, (5, 2)), program.input("h", (7, 5))
     back = program.matmul(gradient, w, False, True)
@@ -100,8 +100,8 @@ def test_rows_of_zeros_are_neither_multiplied_nor_summed(program, rng):
     assert (3, 5) in computed(new, news, "elementwise")
 
 
-def test_rows_that_are_not_zero_are_all_computed(program):
-    """Ones below, or zeros above: nothing is left out."""
+def test_other_rows_are_all_computed(program):
+    """With rows of ones below, or rows of zeros above, nothing is left out."""
     x, w = program.input("x", (3, 2)), program.var_read(0, (2, 5))
     ones = program.broadcast(program.literal(1), (4, 2))
     zeros = program.broadcast(program.literal(0), (4, 2))
@@ -112,7 +112,7 @@ def test_rows_that_are_not_zero_are_all_computed(program):
 
 
 def joint_update():
-    """Return metrics, fields and variables of a step whose loss is of half the rows of a batch-normalised pass."""
+    """Return the metrics and fields of an update whose loss reads half the rows of a batch-normalised forward pass."""
     fields = {"x": v1.placeholder(tf.float32, (12, 5)), "y": v1.placeholder(tf.float32, (12, 3))}
     draw = np.random.default_rng(0)
     sizes = {"w1": (5, 20), "w2": (20, 3), "gain": (20,)}
@@ -131,7 +131,7 @@ def joint_update():
 
 
 def run(workers, arrays):
-    """Return what three compiled updates leave: the loss, then the variables; and the session's."""
+    """Run three updates, compiled and in a session; return the mean loss and the variables of each."""
     with tf.Graph().as_default(), v1.Session() as session:
         metrics, fields = joint_update()
         variables = v1.global_variables()
@@ -145,15 +145,15 @@ def run(workers, arrays):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_a_compiled_joint_pass_does_what_a_session_does(workers, rng):
+def test_a_compiled_joint_pass_equals_a_sessions(workers, rng):
     arrays = [rng.normal(size=(12, size)).astype(np.float32) for size in (5, 3)]
     found, expected = run(workers, arrays)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
 
-def test_compiled_it_differs_from_the_whole_program_by_rounding_alone(rng, monkeypatch):
-    """Other loops are fused, in which a product and a sum are rounded once."""
+def test_compiled_the_original_program_differs_by_rounding_alone(rng, monkeypatch):
+    """Other operations are fused, so that a product and a sum are rounded once instead of twice."""
     arrays = [rng.normal(size=(12, size)).astype(np.float32) for size in (5, 3)]
     found, _ = run(1, arrays)
     monkeypatch.setattr(compiled_update, "simplified", lambda program, outputs: (program, outputs))

@@ -1,4 +1,4 @@
-"""Functions that wait for each other: all of them come, also where Ctrl-C breaks into the handing over."""
+"""Functions that wait for each other in a thread pool: all are called, even if Ctrl-C interrupts ``run_all``."""
 
 import gc
 import signal
@@ -10,11 +10,11 @@ import pytest
 
 from ddpg.compiler.thread_pool import ThreadPool
 
-WAIT = 5.0  # seconds after which who waits for others gives up
+WAIT = 5.0  # seconds until a barrier or a join gives up
 
 
 class Meeting:
-    """A function that ends when ``count`` of it are there; ``made`` has the arguments of those that have met."""
+    """A function whose calls wait until ``count`` of them run; ``made`` lists the arguments of finished calls."""
 
     def __init__(self, count):
         self.made = []
@@ -26,7 +26,7 @@ class Meeting:
 
 
 class Interrupted:
-    """A queue whose ``number``-th put raises what Ctrl-C does, ``after`` it has put, or before."""
+    """A queue whose ``number``-th put raises KeyboardInterrupt, before the put or ``after`` it."""
 
     def __init__(self, queue, number, after):
         self._queue, self._left, self._after = queue, number, after
@@ -41,7 +41,7 @@ class Interrupted:
 
 
 def interrupted(pool, *given):
-    """Whether ``run_all`` was interrupted; in a thread of its own, so that one that waits for ever is found."""
+    """Return whether ``run_all`` was interrupted, called in another thread so that a deadlock fails the test."""
     found = []
 
     def run():
@@ -63,7 +63,7 @@ def calls_of(count, what="a"):
     return [(what, number) for number in range(count)]
 
 
-def test_calls_are_made_at_the_same_time_the_first_here():
+def test_calls_run_at_the_same_time_the_first_in_the_callers_thread():
     pool, meeting, threads = ThreadPool(2, "test"), Meeting(3), {}
 
     def function(*call):
@@ -78,7 +78,7 @@ def test_calls_are_made_at_the_same_time_the_first_here():
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("number", [0, 1])
-def test_interrupted_while_handing_over_every_call_is_made_once(number, after):
+def test_an_interrupt_while_queueing_calls_loses_and_repeats_none(number, after):
     pool, meeting = ThreadPool(2, "test"), Meeting(3)
     queue = pool._tasks
     pool._tasks = Interrupted(queue, number, after)
@@ -89,8 +89,8 @@ def test_interrupted_while_handing_over_every_call_is_made_once(number, after):
     assert sorted(meeting.made[3:]) == calls_of(3, "b")
 
 
-def test_interrupted_after_its_own_call_the_others_have_ended_and_it_is_not_made_again():
-    """As Python does it: Ctrl-C while C runs is raised when that returns."""
+def test_an_interrupt_after_the_callers_own_call_waits_for_the_others():
+    """As Python delivers it: Ctrl-C during compiled code raises when that returns."""
     pool, meeting, slow = ThreadPool(1, "test"), Meeting(2), threading.Event()
 
     def function(*call):
@@ -106,7 +106,7 @@ def test_interrupted_after_its_own_call_the_others_have_ended_and_it_is_not_made
     assert sorted(meeting.made[:-1]) == calls_of(2)
 
 
-def test_threads_end_with_the_object():
+def test_threads_end_when_the_pool_is_deleted():
     before = {*threading.enumerate()}
     pool = ThreadPool(3, "test")
     pool.run_all(Meeting(4), calls_of(4))
@@ -157,6 +157,6 @@ print("went on")
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers of signals here")
-def test_two_thousand_interruptions_of_shared_updates():
+def test_two_thousand_interrupts_of_shared_updates():
     done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=300)
     assert done.stdout.endswith("went on\n"), done.stderr

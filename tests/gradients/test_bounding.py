@@ -1,4 +1,4 @@
-"""Inverting, zeroing, squashing: the rule's table and every pitfall of the paper's formula."""
+"""Inverting, zeroing, squashing: values from the rule's table, and each pitfall of the paper's formula."""
 
 import functools
 
@@ -23,7 +23,7 @@ LOW, HIGH = np.array([-1.0, 0.5], np.float32), np.array([3.0, 1.0], np.float32)
 
 @functools.cache
 def inverting_in_a_session(capped):
-    """Return the rule as a function of NumPy arrays, in a graph of its own; the last one is max_factor."""
+    """Return the inverting rule as a function of NumPy arrays; with ``capped`` its last argument is max_factor."""
     with tf.Graph().as_default() as graph:
         inputs = [v1.placeholder(tf.float32, shape) for shape in ([None, 2], [None, 2], [2], [2], [])]
         inverted = bounding.inverting(*inputs[:4], max_factor=inputs[4] if capped else None)
@@ -44,13 +44,13 @@ def inverting(gradient, action, low=LOW, high=HIGH, max_factor=None):
     ("action", "gradient", "expected"),
     [
         # below: a = (-3, 0.25)
-        ((-3.0, 0.25), (2.0, 1.0), (2 * 6 / 4, 1 * 0.75 / 0.5)),  # inwards: amplified, 1.5 and 1.5
-        ((-3.0, 0.25), (-2.0, -1.0), (-2 * -2 / 4, -1 * -0.25 / 0.5)),  # outwards: turned round
+        ((-3.0, 0.25), (2.0, 1.0), (2 * 6 / 4, 1 * 0.75 / 0.5)),  # inwards: amplified by 1.5 and 1.5
+        ((-3.0, 0.25), (-2.0, -1.0), (-2 * -2 / 4, -1 * -0.25 / 0.5)),  # outwards: reversed
         # inside: a = (2, 0.6)
         ((2.0, 0.6), (2.0, 1.0), (2 * 1 / 4, 1 * 0.4 / 0.5)),
         ((2.0, 0.6), (-2.0, -1.0), (-2 * 3 / 4, -1 * 0.1 / 0.5)),
         # above: a = (5, 1.5)
-        ((5.0, 1.5), (2.0, 1.0), (2 * -2 / 4, 1 * -0.5 / 0.5)),  # outwards: turned round
+        ((5.0, 1.5), (2.0, 1.0), (2 * -2 / 4, 1 * -0.5 / 0.5)),  # outwards: reversed
         ((5.0, 1.5), (-2.0, -1.0), (-2 * 6 / 4, -1 * 1 / 0.5)),  # inwards: amplified
     ],
 )
@@ -101,22 +101,22 @@ def test_max_factor_caps_the_amplification(action, cap):
         ((-9.0, -8.0), (-2.0, -1.0), (-1.5, -1.5)),  # -2 and -17
     ],
 )
-def test_max_factor_caps_on_both_sides(action, gradient, factors):
+def test_max_factor_caps_both_signs(action, gradient, factors):
     np.testing.assert_allclose(inverting([gradient], [action], max_factor=1.5), [np.multiply(gradient, factors)])
 
 
 # -- pitfalls (a) to (h) ------------------------------------------------------------------------------
 
 
-def make_networks(observation_space, action_space, **actor_options):
-    shared = {"network": mlp((16,)), "optimizer": "sgd"}  # without slots there is less to build
+def networks_of(observation_space, action_space, **actor_options):
+    shared = {"network": mlp((16,)), "optimizer": "sgd"}  # no optimizer slots to build
     actor = ActorNetwork(observation_space, action_space, **shared, **actor_options)
     critic = CriticNetwork(observation_space, action_space, **shared)
     return actor, critic
 
 
 def test_a_sign_convention_picks_the_branch():
-    """The rule on a descent-signed gradient pushes outwards near a bound: the branches are swapped."""
+    """With the gradient of a loss (opposite sign) the rule would push outwards near a bound."""
     near_high = [[2.9, 0.99]]
     ascent = inverting([[1.0, 1.0]], near_high)
     wrong = -inverting([[-1.0, -1.0]], near_high)
@@ -134,7 +134,7 @@ def test_b_per_sample_before_the_batch_mean():
 
 
 def test_b_actor_inverts_per_sample(observation_space, action_space, session, initialize, rng):
-    actor, _ = make_networks(observation_space, action_space, bounding="inverting")
+    actor, _ = networks_of(observation_space, action_space, bounding="inverting")
     initialize()
     states, gradients = rng.normal(size=(2, 3)), np.array([[1.0, -2.0], [-3.0, 1.0]])
     actions = actor.predict(states)
@@ -146,7 +146,7 @@ def test_b_actor_inverts_per_sample(observation_space, action_space, session, in
 
 @pytest.mark.parametrize("name", ["inverting", "zeroing", "squashing"])
 def test_c_actions_start_near_the_middle(name, observation_space, action_space, session, initialize, rng):
-    actor, _ = make_networks(observation_space, action_space, bounding=name)
+    actor, _ = networks_of(observation_space, action_space, bounding=name)
     initialize()
     actions = actor.predict(rng.normal(size=(100, 3)))
     middle, half = (actor.high + actor.low) / 2, (actor.high - actor.low) / 2
@@ -154,7 +154,7 @@ def test_c_actions_start_near_the_middle(name, observation_space, action_space, 
 
 
 def test_d_inverting_output_is_linear(observation_space, action_space, session, initialize):
-    actor, _ = make_networks(observation_space, action_space, bounding="inverting")
+    actor, _ = networks_of(observation_space, action_space, bounding="inverting")
     initialize()
     weights = actor.get_network_params()
     actor.set_network_params([*weights[:-2], 0 * weights[-2], np.array([3.0, -3.0])])
@@ -177,7 +177,7 @@ def test_e_bounds_are_per_dimension():
     np.testing.assert_allclose(result, [[2.25 / 4, 0.25 / 0.5]])
 
 
-def test_f_norm_clipping_does_not_commute_with_inverting_nor_with_the_batch_mean():
+def test_f_norm_clipping_commutes_with_neither_inverting_nor_the_batch_mean():
     gradient, action = tf.constant([[6.0, 8.0]]), tf.constant([[2.0, 0.75]])
     before = bounding.inverting(bounding.norm_clipping(gradient, 1.0), action, LOW, HIGH)
     after = bounding.norm_clipping(bounding.inverting(gradient, action, LOW, HIGH), 1.0)
@@ -188,7 +188,7 @@ def test_f_norm_clipping_does_not_commute_with_inverting_nor_with_the_batch_mean
 
 
 def test_f_actor_clips_before_the_bounding(observation_space, action_space, session, initialize, rng):
-    actor, _ = make_networks(observation_space, action_space, bounding="inverting", action_gradient_clip=1.0)
+    actor, _ = networks_of(observation_space, action_space, bounding="inverting", action_gradient_clip=1.0)
     initialize()
     states = rng.normal(size=(1, 3))
     inverted = inverting([[0.6, 0.8]], actor.predict(states), actor.low, actor.high)
@@ -198,8 +198,8 @@ def test_f_actor_clips_before_the_bounding(observation_space, action_space, sess
 
 @pytest.mark.parametrize("name", ["chain_rule", "direct", "surrogate"])
 def test_g_gradient_is_taken_at_the_policys_action(name, observation_space, action_space, session, initialize, rng):
-    """The policy gradient has no replayed action in it: it equals the numeric chain at a = μ(s)."""
-    actor, critic = make_networks(observation_space, action_space, bounding="inverting", policy_gradient=name)
+    """It uses no replayed action: it equals the chain rule computed in NumPy at a = μ(s)."""
+    actor, critic = networks_of(observation_space, action_space, bounding="inverting", policy_gradient=name)
     initialize()
     states = rng.normal(size=(8, 3)).astype(np.float32)
     pairs = actor.policy_gradient(actor, critic, tf.constant(states))
@@ -211,7 +211,7 @@ def test_g_gradient_is_taken_at_the_policys_action(name, observation_space, acti
 
 
 def test_h_target_action_is_clipped_before_the_target_critic(observation_space, action_space, session, initialize, rng):
-    actor, critic = make_networks(observation_space, action_space, bounding="inverting")
+    actor, critic = networks_of(observation_space, action_space, bounding="inverting")
     initialize()
     weights = actor.get_network_params()
     actor.set_network_params([*weights[:-1], np.array([5.0, -5.0])])  # far outside
@@ -226,17 +226,17 @@ def test_h_target_action_is_clipped_before_the_target_critic(observation_space, 
     assert np.abs(y - critic.predict_target(states, outside)).max() > 1e-5
 
 
-# -- boundings as values ------------------------------------------------------------------------------
+# -- boundings as callables ---------------------------------------------------------------------------
 
 
-def test_a_bounding_of_ones_own(observation_space, action_space, session, initialize, rng):
+def test_a_custom_bounding(observation_space, action_space, session, initialize, rng):
     doubled = Bounding(bounding.tanh_head, lambda gradient, action, low, high: 2 * gradient)
-    own, _ = make_networks(observation_space, action_space, bounding=doubled)
+    own, _ = networks_of(observation_space, action_space, bounding=doubled)
     initialize()
     states, gradients = rng.normal(size=(4, 3)), rng.normal(size=(4, 2))
     twice = own.get_gradients(states, gradients)
     assert relative_difference(twice, own.get_gradients(states, 2 * gradients)) > 0.4
-    plain, _ = make_networks(observation_space, action_space)
+    plain, _ = networks_of(observation_space, action_space)
     initialize()
     plain.set_network_params(own.get_network_params())
     own_params = own.get_gradients(states, gradients)
@@ -258,8 +258,8 @@ def test_unknown_bounding(name, observation_space, action_space, graph):
     ],
 )
 def test_bounding_survives_compilation(name, driver, observation_space, action_space, session, initialize, rng):
-    """One fused update equals one numeric step, under each bounding, from outside the box."""
-    actor, critic = make_networks(
+    """With each bounding, one compiled update equals one step in NumPy, from actions outside the box."""
+    actor, critic = networks_of(
         observation_space,
         action_space,
         bounding=name,
@@ -274,7 +274,7 @@ def test_bounding_survives_compilation(name, driver, observation_space, action_s
     batch = Batch(n(1, 8, 3), n(1, 8, 2), n(1, 8, 1), n(1, 8, 3), np.zeros((1, 8, 1), np.float32))
     learner.update(session, batch, 1)
     fused = actor.get_network_params()
-    actor.set_network_params(before[0])  # critic stays updated: the actor's step used it
+    actor.set_network_params(before[0])  # the critic has stepped already: the actor's step uses the new critic
     states = batch.observations[0]
     actor.train(states, critic.action_gradients(states, actor.predict(states)))
     step = [one - other for one, other in zip(actor.get_network_params(), before[0], strict=True)]
@@ -285,10 +285,10 @@ def test_bounding_survives_compilation(name, driver, observation_space, action_s
 
 @pytest.mark.parametrize("name", list(policy.POLICY_GRADIENTS))
 def test_policy_paths_use_the_actors_bounding(name, observation_space, action_space, session, initialize, rng):
-    """Every path on its own, under a bounding that trebles one number's gradient and drops the other's."""
+    """Each path, with a bounding that triples the gradient of the first action element and drops that of the second."""
     chosen = Bounding(bounding.tanh_head, lambda gradient, action, low, high: gradient * [3.0, 0.0])
-    bounded, critic = make_networks(observation_space, action_space, bounding=chosen)
-    plain, _ = make_networks(observation_space, action_space)
+    bounded, critic = networks_of(observation_space, action_space, bounding=chosen)
+    plain, _ = networks_of(observation_space, action_space)
     states = tf.constant(rng.normal(size=(16, 3)), tf.float32)
     path = policy.POLICY_GRADIENTS[name]
     gradients = [[gradient for gradient, _ in path(actor, critic, states)] for actor in (bounded, plain)]
@@ -296,5 +296,5 @@ def test_policy_paths_use_the_actors_bounding(name, observation_space, action_sp
     plain.set_network_params(bounded.get_network_params())
     own, free = session.run(gradients)
     assert np.abs(free[-1]).min() > 0
-    # The last is that of the output's biases, one for each number of the action.
+    # The last is the gradient of the output biases, one per action element.
     np.testing.assert_allclose(own[-1], free[-1] * [3, 0], rtol=1e-4)

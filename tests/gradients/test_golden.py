@@ -1,4 +1,4 @@
-"""What TensorFlow 1.15 and tflearn 0.5 computed, reproduced through the public classes."""
+"""Values computed by TensorFlow 1.15 and tflearn 0.5, reproduced by the public classes."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def box(size, bound=np.inf):
 
 @pytest.fixture(scope="module")
 def networks():
-    """The actor and critic of ``ddpg_chain_rule``, built once, and what initialises them."""
+    """The actor and critic of ``ddpg_chain_rule``, built once, and their initializer."""
     data = Golden("ddpg_chain_rule")
     tau = float(data["tau"])
     spaces = box(4), box(2, data["bound"])
@@ -38,10 +38,10 @@ def networks():
 
 @pytest.fixture
 def chain_rule(networks):
-    """The actor and critic of ``ddpg_chain_rule`` with its initial weights, and their session."""
+    """The actor and critic of ``ddpg_chain_rule`` with their initial weights, and the session."""
     data, actor, critic, session, initializer = networks
     with session.graph.as_default(), session.as_default():
-        session.run(initializer)  # the optimisers' slots too
+        session.run(initializer)  # also the optimizer slots
         actor.set_network_params(data.list("init_actor"))
         critic.set_network_params(data.list("init_critic"))
         actor.sync_target_network()
@@ -103,7 +103,7 @@ def test_all_five_updates_in_one_call(chain_rule, driver):
 
 
 def test_ema_targets(golden, session, initialize):
-    """The shadows of a linear critic: its one layer is the golden file's W [4, 2] and b [2], as actor's."""
+    """Of a linear critic, whose layer has the golden file's W [4, 2] and b [2]."""
     data = golden("ema_targets")
     actor = ActorNetwork(box(4), box(2, 1.0), network=lambda states: states, tau=float(data["tau"]))
     initialize()
@@ -118,7 +118,7 @@ def test_ema_targets(golden, session, initialize):
 
 
 def test_tflearn_critic(golden, session, initialize):
-    """A value network on 4 inputs: the critic with 3 observations and 1 action, joined at the input."""
+    """A value network of 4 inputs is the critic of 3 observations and 1 action, concatenated at the input."""
     data = golden("tflearn_critic")
     critic = CriticNetwork(
         box(3),
@@ -139,7 +139,7 @@ def test_tflearn_critic(golden, session, initialize):
 
 
 def test_square(golden, graph, session):
-    """compute_gradients returns (gradient, variable), gradients the gradient alone: y = w² + 2 at 10."""
+    """y = w² + 2 at w = 10: compute_gradients returns (gradient, variable), tf.gradients only the gradient."""
     data = golden("square")
     w = v1.get_variable("w", initializer=10.0)
     y = w**2 + 2
@@ -150,21 +150,21 @@ def test_square(golden, graph, session):
 
 
 @pytest.mark.slow
-def test_the_script_beside_the_files_reproduces_them():
-    """In a process of its own, for it switches eager mode off; under TensorFlow 1.15 its README tells the same."""
+def test_make_golden_reproduces_the_golden_files():
+    """In its own process, because the script disables eager mode. The README has the result of TensorFlow 1.15."""
     script = Path(__file__).parents[1] / "golden" / "make_golden.py"
     done = subprocess.run([sys.executable, script, "verify"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     verified = {line.split()[0] for line in done.stdout.splitlines() if "largest relative difference" in line}
-    assert verified == {path.stem for path in script.parent.glob("*.npz")} - {"plain_runs"}  # which plain_runs.py makes
+    assert verified == {path.stem for path in script.parent.glob("*.npz")} - {"plain_runs"}  # written by plain_runs.py
     assert len(verified) == 6
 
 
-# -- DQN: the taken action's value of a Q-network, on the same TD paths ---------------------------------
+# -- DQN: a Q-network's value of the taken action, with DDPG's TD paths ---------------------------------
 
 
 def q_values(states, layers):
-    """A Q-network of two layers [W, b, W, b], by hand."""
+    """A Q-network of two layers [W, b, W, b]."""
     hidden = tf.nn.relu(states @ layers[0] + layers[1])
     return hidden @ layers[2] + layers[3]
 
@@ -172,7 +172,7 @@ def q_values(states, layers):
 @pytest.mark.parametrize("clip", [None, 1.0])
 @pytest.mark.parametrize("r_max", [None, 2.5])
 def test_dqn3_output_delta(golden, graph, session, clip, r_max):
-    """Backward from the output with the delta; DQN 3.0's dw is the plain ascent sum: −B/2 times our gradient."""
+    """Backpropagation of the delta from the output. DQN 3.0's dw is a sum for ascent: −B/2 times our gradient."""
     data = golden("dqn3_output_delta")
     case = f"clip_{clip}_rmax_{r_max}"
     variables = [v1.get_variable(f"v{i}", initializer=array) for i, array in enumerate(data.list("init"))]

@@ -1,4 +1,4 @@
-"""chain_rule, direct and surrogate are one gradient; none of them touches the critic or a target."""
+"""``chain_rule``, ``direct`` and ``surrogate`` compute the same gradient, and none changes the critic or a target."""
 
 import gymnasium as gym
 import numpy as np
@@ -21,13 +21,13 @@ def bounding(request):
 
 
 def networks(observation_space, action_space, **options):
-    shared = {"network": mlp((16,)), "optimizer": "sgd"}  # without slots there is less to build
+    shared = {"network": mlp((16,)), "optimizer": "sgd"}  # no optimizer slots to build
     actor = ActorNetwork(observation_space, action_space, **shared, **options)
     return actor, CriticNetwork(observation_space, action_space, **shared)
 
 
 def gradients_of(paths, actor, critic, states, jit):
-    """Return ``{name: gradients}`` of all paths, in one function: they are compiled at once."""
+    """Return ``{path: gradients}`` of all paths, built in one function so that XLA compiles them together."""
 
     def compute(states):
         return {name: [gradient for gradient, _ in path(actor, critic, states)] for name, path in paths.items()}
@@ -42,7 +42,7 @@ def test_three_paths_one_gradient(bounding, jit, clip, observation_space, action
     actor, critic = networks(observation_space, action_space, bounding=bounding, action_gradient_clip=clip)
     initialize()
     weights = actor.get_network_params()
-    # Some outputs outside, some inside the box, in both directions.
+    # Some outputs are inside the box, some outside, with gradients of both signs.
     actor.set_network_params([*weights[:-2], 1000 * weights[-2], weights[-1]])
     states = 3 * rng.normal(size=(64, 3)).astype(np.float32)
     if bounding != "squashing":
@@ -54,8 +54,8 @@ def test_three_paths_one_gradient(bounding, jit, clip, observation_space, action
     assert max(np.abs(array).max() for array in results["chain_rule"]) > 0
 
 
-def test_gradient_is_that_of_minus_mean_q(observation_space, action_space, session, initialize, rng):
-    """Against central differences of −mean Q(s, μ(s)) along a random direction."""
+def test_the_gradient_descends_minus_mean_q(observation_space, action_space, session, initialize, rng):
+    """Against central differences of −mean Q(s, μ(s)) in a random direction."""
     actor, critic = networks(observation_space, action_space)
     initialize()
     states = rng.normal(size=(16, 3)).astype(np.float32)
@@ -77,7 +77,7 @@ def test_gradient_is_that_of_minus_mean_q(observation_space, action_space, sessi
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("name", list(POLICY_GRADIENTS))
 def test_scale_does_not_depend_on_the_number_of_actions(name, size, observation_space, session, initialize, rng):
-    """By hand: μ = W·s + b inside [-1, 1], so ∂μ/∂b = 1 and the gradient for b is −mean ∇ₐQ, to the factor."""
+    """By hand: μ = W·s + b inside [-1, 1], so ∂μ/∂b = 1, and the gradient of b is exactly −mean ∇ₐQ."""
     space = gym.spaces.Box(-1.0, 1.0, (size,), np.float32)
     actor = ActorNetwork(observation_space, space, network=lambda states: states, bounding="zeroing")
     critic = CriticNetwork(observation_space, space, network=mlp((16,)))
@@ -91,7 +91,9 @@ def test_scale_does_not_depend_on_the_number_of_actions(name, size, observation_
 
 
 @pytest.mark.parametrize("name", list(POLICY_GRADIENTS))
-def test_actor_step_moves_the_actor_alone(name, bounding, observation_space, action_space, session, initialize, rng):
+def test_the_actors_step_changes_only_the_actor(
+    name, bounding, observation_space, action_space, session, initialize, rng
+):
     actor, critic = networks(observation_space, action_space, bounding=bounding, policy_gradient=name)
     states = tf.constant(rng.normal(size=(8, 3)).astype(np.float32))
     pairs = actor.policy_gradient(actor, critic, states)
@@ -106,9 +108,7 @@ def test_actor_step_moves_the_actor_alone(name, bounding, observation_space, act
     assert any((one != other).any() for one, other in zip(session.run(actor.variables), moving, strict=True))
 
 
-def test_no_gradient_reaches_the_critic_in_the_surrogate_and_one_does_without_the_stop(
-    observation_space, action_space, graph
-):
+def test_the_surrogates_stop_blocks_the_gradient_to_the_critic(observation_space, action_space, graph):
     actor, critic = networks(observation_space, action_space)
     states = tf.zeros((4, 3))
     actions = actor(states)
@@ -122,7 +122,7 @@ def test_no_gradient_reaches_the_critic_in_the_surrogate_and_one_does_without_th
 
 @pytest.mark.parametrize("stop", [True, False])
 def test_no_gradient_reaches_a_target_network(stop, observation_space, action_space, graph):
-    """On the real graph of the TD loss; removing the stop is seen."""
+    """In the graph of the TD loss; without the stop the gradient would reach it."""
     actor, critic = networks(observation_space, action_space)
     states = tf.ones((4, 3))
     y = 1.0 + 0.99 * critic.target(states, actor.target(states))
@@ -138,7 +138,7 @@ def test_no_gradient_reaches_a_target_network(stop, observation_space, action_sp
 
 
 def test_critic_gradients_do_not_depend_on_the_target_graph(observation_space, action_space, session, initialize, rng):
-    """stop_gradient with a live target (sharing the online weights, even) equals the fed placeholder, bit for bit."""
+    """With stop_gradient, even a target that shares the online weights gives the bits of a fed placeholder."""
     actor, critic = networks(observation_space, action_space)
     states, actions = tf.constant(rng.normal(size=(8, 3)), tf.float32), tf.ones((8, 2))
     live = 1.0 + 0.99 * critic(states, actor(states))
@@ -164,7 +164,7 @@ def test_placeholder_refuses_a_live_target(observation_space, action_space, grap
     assert repr(target.op.type) in str(caught.value)
 
 
-def test_td_target_of_ones_own(observation_space, action_space, session, initialize, rng):
+def test_a_custom_td_target(observation_space, action_space, session, initialize, rng):
     def double(q, target, variables):
         return [(2 * gradient, variable) for gradient, variable in td.stop_gradient(q, target, variables)]
 
@@ -178,7 +178,7 @@ def test_td_target_of_ones_own(observation_space, action_space, session, initial
 
 
 def test_flat_targets_are_refused(observation_space, action_space, session, initialize):
-    """[B] against [B, 1] would broadcast to [B, B] without a word."""
+    """[B] against [B, 1] would silently broadcast to [B, B]."""
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,)))
     with refuses(UsageError, "broadcasts"):
         td.stop_gradient(critic(tf.ones((4, 3)), tf.ones((4, 2))), tf.ones((4,)), critic.trainable_variables)
@@ -199,7 +199,7 @@ def test_unknown_td_target_names_the_nearest(observation_space, action_space, gr
 
 
 @pytest.mark.parametrize("name", ["stop_gradient", "placeholder", "residual_gradient"])
-def test_a_delta_that_a_path_does_not_have_is_not_clipped(name):
+def test_clip_delta_is_refused_by_a_path_without_a_delta(name):
     with pytest.raises(UsageError) as caught:
         td.TDPath(name, lambda *args, **options: [], clip_delta=0.5)
     assert "clip_delta=0.5" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The two losses of DQN tutorials: over all outputs with a fed row, and over the taken action's value."""
+"""The two losses of DQN tutorials: over all outputs with a fed target row, and over the taken action's value."""
 
 import numpy as np
 import pytest
@@ -10,13 +10,13 @@ v1 = tf.compat.v1
 
 
 def both(session, outputs, taken, targets):
-    """Return (loss, gradient for the outputs) of the row loss and of the taken action's loss."""
+    """Return (loss, gradient of the outputs) for the row loss and for the taken action's loss."""
     count = outputs.shape[1]
     rows = np.arange(len(outputs))
     variable = v1.get_variable("outputs", initializer=outputs)
     q_all = variable.read_value()
     session.run(v1.global_variables_initializer())
-    row = session.run(q_all)  # as the tutorials do: the prediction, with one entry a row overwritten
+    row = session.run(q_all)  # like the tutorials: the prediction, with the taken action's entry replaced in each row
     row[rows, taken] = targets
     q = tf.reduce_sum(q_all * tf.one_hot(taken, count), axis=1, keepdims=True)
     losses = td.mean_square(q_all, tf.constant(row)), td.mean_square(q, tf.constant(targets[:, None]))
@@ -39,13 +39,13 @@ def test_value_and_gradient_differ_by_the_number_of_actions(session, rng, count)
     row, taken = both(session, outputs, rng.integers(0, count, 16), rng.normal(size=16).astype(np.float32))
     for of_rows, of_taken in zip(row, taken, strict=True):
         np.testing.assert_allclose(count * of_rows, of_taken, rtol=1e-6)
-        if count in (2, 4):  # powers of two: not even rounded
+        if count in (2, 4):  # powers of two: the scale does not even round
             np.testing.assert_array_equal(count * of_rows, of_taken)
 
 
 @pytest.mark.parametrize("clip", [None, 1.0])
-def test_grad_loss_of_the_optimiser_starts_backward_as_dqn3_does(session, rng, clip):
-    """DQN 3.0's targets over all outputs, handed to compute_gradients: no patched tf.gradients is needed."""
+def test_grad_loss_of_the_optimizer_starts_backpropagation_as_dqn3_does(session, rng, clip):
+    """DQN 3.0's targets for all outputs, passed to compute_gradients: no patched tf.gradients is needed."""
     weights = v1.get_variable("weights", initializer=rng.normal(size=(4, 3)).astype(np.float32))
     outputs = tf.constant(rng.normal(size=(6, 4)).astype(np.float32)) @ weights
     taken, y = rng.integers(0, 3, 6), 3 * rng.normal(size=(6, 1)).astype(np.float32)
@@ -61,8 +61,8 @@ def test_grad_loss_of_the_optimiser_starts_backward_as_dqn3_does(session, rng, c
     np.testing.assert_allclose(*session.run([gradient, expected]), rtol=1e-5, atol=1e-6)
 
 
-def test_a_delta_clipped_inside_the_loss_loses_the_samples_beyond(session):
-    """Deltas of 0.5 and 3, clipped to ±1: mean clip(δ)² starts with (−0.5, 0), output_delta with (−0.5, −1)."""
+def test_a_delta_clipped_inside_the_loss_ignores_the_samples_beyond(session):
+    """Deltas of 0.5 and 3, clipped to ±1: the gradient of mean clip(δ)² is (−0.5, 0), output_delta's (−0.5, −1)."""
     q = v1.get_variable("q", initializer=np.zeros((2, 1), np.float32)).read_value()
     y = tf.constant([[0.5], [3.0]])
     (start, _), *_ = td.output_delta(q, y, [q], clip_delta=1.0)
