@@ -1,4 +1,4 @@
-"""Whoever else steps the training environment ends its episode: nothing that is learned leads over from it."""
+"""Code that steps the training environment on its own abandons its episode: no stored transition spans the gap."""
 
 import numpy as np
 import pytest
@@ -43,8 +43,8 @@ class EvaluatesOnce(Callback):
     ],
     ids=["single", "next step", "same step"],
 )
-def test_evaluating_in_the_training_environment_leaves_nothing_false(make, within):
-    """Observations are [episode, step], the reward is the step: every row tells whether it happened."""
+def test_evaluating_in_the_training_environment_stores_no_false_transition(make, within):
+    """Observations are [episode, step] and the reward is the step, so every stored row can be checked."""
     agent = DDPG(make(), CONFIG, seed=0)
     episodes = Episodes()
     if within:
@@ -59,6 +59,6 @@ def test_evaluating_in_the_training_environment_leaves_nothing_false(make, withi
     np.testing.assert_array_equal(after - before, [[0, 1]] * len(before))
     np.testing.assert_array_equal(stored["rewards"][:, 0], after[:, 1])
     np.testing.assert_array_equal(stored["terminated"][:, 0], after[:, 1] == LENGTH)
-    # The episode that was cut short is no episode; those that were finished are whole.
+    # The abandoned episode is not reported; finished ones are complete.
     assert set(episodes.lengths) == {(LENGTH, sum(range(1, LENGTH + 1)))}
     assert len(episodes.lengths) == stored["terminated"].sum()

@@ -1,4 +1,4 @@
-"""Masked actions are never taken, neither greedily nor at random, and never backed up, by whichever learner."""
+"""Forbidden actions are never taken, greedily or at random, nor used in targets, with any learner."""
 
 import gymnasium as gym
 import numpy as np
@@ -28,9 +28,9 @@ SMALL = {
 
 
 class Rooms(gym.Env):
-    """A line of five rooms, the first of which is terminal; other actions are allowed at every step.
+    """A corridor of five rooms, the first terminal; the allowed actions change at every step.
 
-    An action that the mask forbids is an error of the environment.
+    A forbidden action raises an error.
     """
 
     action_space = gym.spaces.Discrete(N)
@@ -47,21 +47,21 @@ class Rooms(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._room, self._left = 2, 10
-        return self._told()
+        return self._with_mask()
 
     def step(self, action):
         type(self).taken.append((self.mask.copy(), int(action)))
         assert self.mask[action], f"action {action} of {self.mask}"
         self._room = int(np.clip(self._room + (-1, 1, -2, 2)[action], 0, 4))
         self._left -= 1
-        observation, info = self._told()
+        observation, info = self._with_mask()
         return observation, float(self._room == 4), self._is_terminal, self._left == 0, info
 
     @property
     def _is_terminal(self):
         return self.first_is_terminal and self._room == 0
 
-    def _told(self):
+    def _with_mask(self):
         self.mask = self.np_random.integers(0, 2, N).astype(np.int8)
         self.mask[self.np_random.integers(N)] = 1
         if self._is_terminal:
@@ -74,7 +74,7 @@ class Rooms(gym.Env):
 
 @pytest.fixture(autouse=True)
 def steps(monkeypatch):
-    """What was done in which state, in all of these environments."""
+    """The action and the mask of every step in all of these environments."""
     taken = []
     monkeypatch.setattr(Rooms, "taken", taken, raising=False)
     for name, how in (("RoomsInfo-v0", "info"), ("RoomsDict-v0", "dict")):
@@ -91,7 +91,7 @@ def masks(observations):
 
 
 @pytest.mark.parametrize("how", ["info", "dict"])
-def test_the_mask_is_appended_to_the_observation(how):
+def test_the_wrapper_appends_the_mask_to_the_observation(how):
     env = ActionMask(Rooms(how))
     assert env.observation_space == MaskedBox(np.zeros(2 + N), np.ones(2 + N), dtype=np.float32)
     observation, _ = env.reset(seed=3)
@@ -117,7 +117,7 @@ OUTSIDE = {
 
 @pytest.mark.parametrize("case", OUTSIDE)
 def test_a_wrapper_that_hides_the_mask_is_refused(case):
-    """Unless the caller says that the observations still end in it."""
+    """Unless the caller states that the mask is still at the end of the observations."""
     with refuses(UsageError, "action mask ddpg.ActionMask outermost action_mask=True"):
         DQN(OUTSIDE[case](), DQNConfig(**SMALL), seed=0)
     if case in ("another dtype", "flattened again"):
@@ -125,12 +125,12 @@ def test_a_wrapper_that_hides_the_mask_is_refused(case):
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_dict_with_a_mask_is_to_be_wrapped(given):
+def test_a_dict_with_a_mask_must_be_wrapped(given):
     with refuses(UsageError, "Dict 'action_mask' ddpg.ActionMask"):
         DQN(Rooms("dict"), DQNConfig(**SMALL, action_mask=given), seed=0)
 
 
-def test_wrappers_that_leave_observations_or_drop_the_mask_on_purpose_are_fine():
+def test_wrappers_that_keep_the_observation_or_deliberately_drop_the_mask_are_accepted():
     counted = DQN(gym.wrappers.RecordEpisodeStatistics(ActionMask(Rooms())), DQNConfig(**SMALL), seed=0)
     assert counted.config.action_mask
     without = gym.wrappers.FlattenObservation(gym.wrappers.FilterObservation(Rooms("dict"), ["observation"]))
@@ -138,7 +138,7 @@ def test_wrappers_that_leave_observations_or_drop_the_mask_on_purpose_are_fine()
 
 
 @pytest.mark.parametrize("mask", [[1, 0, 1], [1, 0, 2, 0], [[1, 0, 1, 1]], [0.5, 1, 1, 1], "1011", None, [0, 0, 0, 0]])
-def test_a_mask_that_is_none_is_refused(mask):
+def test_an_invalid_mask_is_refused(mask):
     with refuses(UsageError, "action_mask"):
         check_mask(mask, N)
 
@@ -148,17 +148,17 @@ def test_numbers_and_bools_are_masks(mask):
     np.testing.assert_array_equal(check_mask(mask, N), np.array(mask, np.float32))
 
 
-def test_in_a_terminal_state_nothing_need_be_allowed():
+def test_a_terminal_state_needs_no_allowed_action():
     assert not check_mask([0] * N, N, terminated=True).any()
 
 
-def test_an_environment_without_its_mask_is_one_line(monkeypatch):
-    monkeypatch.setattr(Rooms, "_told", lambda self: (np.zeros(2, np.float32), {}))
+def test_a_missing_mask_is_a_one_line_error(monkeypatch):
+    monkeypatch.setattr(Rooms, "_with_mask", lambda self: (np.zeros(2, np.float32), {}))
     with refuses(EnvironmentFault, "info 'action_mask' ActionMask"):
         DQN(ActionMask(Rooms()), DQNConfig(**SMALL, jit=False), seed=0).learn(1)
 
 
-def test_what_cannot_be_masked_is_refused():
+def test_environments_that_cannot_be_masked_are_refused():
     with refuses(UsageError, "Discrete"):
         ActionMask(gym.make("Pendulum-v1"))
     with refuses(UsageError, "action_mask ddpg.ActionMask"):
@@ -182,7 +182,7 @@ USABLE = [0.5, 0.5, 1, 0, 1, 0], 2, 0.0, [0.5, 0.5, 0, 1, 0, 0], False, False
         (1, 1, "action 1 forbidden action_mask"),
     ],
 )
-def test_a_transition_whose_mask_cannot_be_used_is_not_stored(place, value, message):
+def test_a_transition_with_an_invalid_mask_is_not_stored(place, value, message):
     agent = DQN(PAIR, DQNConfig(**SMALL, jit=False, action_mask=True), seed=0)
     agent.observe(*USABLE)
     fields = [*USABLE]
@@ -216,13 +216,13 @@ def target_of(agent, *fields):
 
 
 @pytest.mark.parametrize("options", [{}, {"double_q": True}, {"target": "online"}, {"td_target": "residual_gradient"}])
-def test_the_target_backs_up_allowed_actions_alone(options):
-    """Against the definition in NumPy, from the values without a mask: the largest of those allowed next."""
+def test_the_target_uses_allowed_actions_only(options):
+    """Against the definition in NumPy: the largest unmasked value among the next state's allowed actions."""
     agent, rng = agent_of(**options), np.random.default_rng(0)
     after = observations_of(64, rng)
     rewards, terminated = rng.random((64, 1), np.float32), np.zeros((64, 1), np.float32)
     with agent.graph.as_default():
-        for variable in agent.q.trainable_variables:  # weights that are no longer those of the target
+        for variable in agent.q.trainable_variables:  # the online weights must differ from the target's
             change = rng.normal(size=variable.shape).astype(np.float32)
             agent.session.run(variable.assign_add(change))
         online = agent.session.run(agent.q._online([tf.constant(after)], False))
@@ -233,16 +233,16 @@ def test_the_target_backs_up_allowed_actions_alone(options):
     chooses, rows = online if "double_q" in options else target, np.arange(64)
     best = np.where(masks(after), chooses, -np.inf).argmax(axis=1)
     np.testing.assert_allclose(y[:, 0], rewards[:, 0] + 0.99 * target[rows, best], rtol=1e-5, atol=1e-6)
-    assert (best != chooses.argmax(axis=1)).any()  # the mask matters here
+    assert (best != chooses.argmax(axis=1)).any()  # the mask changes the result
 
 
-def test_a_terminal_state_without_an_allowed_action_is_worth_nothing():
+def test_the_value_of_a_terminal_state_without_allowed_actions_is_zero():
     agent, rng = agent_of(), np.random.default_rng(0)
     after, ones = observations_of(4, rng, terminal=range(4)), np.ones((4, 1), np.float32)
     np.testing.assert_array_equal(target_of(agent, after, 0 * ones, ones, after, ones), ones)
 
 
-def test_forbidden_values_are_the_constant_and_others_the_networks():
+def test_values_of_forbidden_actions_are_constant_and_others_the_networks():
     agent, states = agent_of(), observations_of(32, np.random.default_rng(1))
     with agent.graph.as_default(), agent.session.as_default():
         values = agent.q.predict(states)
@@ -258,7 +258,7 @@ def test_forbidden_values_are_the_constant_and_others_the_networks():
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 6), st.floats(0, 1), st.booleans())
 def test_no_forbidden_action_is_ever_chosen(seed, count, epsilon, at_random):
-    """Greedy, ε-greedy, and in the random steps at the beginning."""
+    """Greedily, ε-greedily, and in the random steps at the beginning."""
     rng = np.random.default_rng(seed)
     behaviour = DiscreteExploration(rng, 10 * at_random, lambda step: epsilon, choices=N, masked=True)
     observations = observations_of(count, rng)
@@ -273,7 +273,7 @@ def test_no_forbidden_action_is_ever_chosen(seed, count, epsilon, at_random):
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_random_actions_are_uniform_among_the_allowed(step):
-    """Those of the beginning, and those of ε."""
+    """In the random steps at the beginning, and with probability ε later."""
     behaviour = DiscreteExploration(np.random.default_rng(0), 1, lambda step: 1.0, choices=N, masked=True)
     rows = np.tile(np.array([0.3, 0.3, 1, 0, 1, 1], np.float32), (3000, 1))
     outputs = np.tile(np.array([1.0, FORBIDDEN, 2.0, 0.0], np.float32), (3000, 1))
@@ -305,7 +305,7 @@ def test_learning_never_takes_a_forbidden_action(name, n_envs, steps, tmp_path):
 
 
 def after_updates(agent):
-    """Return the weights after updates on transitions in which allowed actions were taken."""
+    """Return the weights after updates on transitions with allowed actions."""
     rng = np.random.default_rng(5)
     before, after = observations_of(40, rng), observations_of(40, rng)
     taken = np.where(masks(before), rng.random((40, N)), -1).argmax(axis=1)
@@ -315,8 +315,8 @@ def after_updates(agent):
 
 
 @pytest.mark.slow
-def test_xla_makes_the_same_updates_as_tensorflow_op_by_op():
-    """The native compiler translates no update of DQN's: ``compiler="auto"`` is XLA."""
+def test_xla_computes_the_same_updates_as_tensorflow_op_by_op():
+    """The native compiler supports no update of DQN, so ``compiler="auto"`` is XLA."""
     one, other = (after_updates(agent_of(jit=jit)) for jit in (True, False))
     for name, values in one.items():
         np.testing.assert_allclose(values, other[name], rtol=1e-4, atol=1e-6, err_msg=name)
@@ -330,7 +330,7 @@ def test_the_option_changes_the_weights():
     assert any((values != masked[name]).any() for name, values in after_updates(plain).items())
 
 
-def test_a_resumed_run_is_as_one_that_was_not_interrupted(tmp_path, monkeypatch):
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     monkeypatch.setattr(Rooms, "first_is_terminal", False)  # episodes of ten steps, so that one ends at the hundredth
     about = {"seed": 0, "evaluation_interval": 100, "evaluation_episodes": 1, "wrappers": ["ActionMask"]}
     config = DQNConfig(**SMALL, jit=False)
@@ -367,8 +367,8 @@ def test_on_the_command_line(tmp_path, monkeypatch, steps, capsys):
 
 
 @pytest.mark.parametrize("last", [[], ["ActionMask"]])
-def test_the_time_beside_a_dicts_mask(last):
-    """Flattened in the Dict's order: the observation's two numbers and the time, then the mask."""
+def test_the_time_is_observed_with_a_dicts_mask(last):
+    """Flattened in the Dict's order: the observation's two numbers, the time, and then the mask."""
     env = make_env("RoomsDict-v0", ["TimeAwareObservation", *last], max_episode_steps=10)
     env.reset(seed=3)
     allowed = int(env.unwrapped.mask.argmax())

@@ -1,4 +1,4 @@
-"""What can be given as a callback, and what cannot."""
+"""What ``learn`` accepts as a callback, and what it refuses."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_numpys_false_stops_too(agent, answer):
 
 
 @pytest.mark.parametrize("answer", [None, 0, np.bool_(True), ""])
-def test_nothing_else_stops(agent, answer):
+def test_other_return_values_do_not_stop(agent, answer):
     before = agent.num_timesteps
     agent.learn(5, [lambda agent: answer])
     assert agent.num_timesteps == before + 5
@@ -67,40 +67,40 @@ def test_anything_else_is_refused_before_a_step(agent, callbacks, message):
     assert agent.num_timesteps == before
 
 
-class Noted(Callback):
-    """Notes its calls, and fails in one of them."""
+class Recording(Callback):
+    """Records its calls, and fails in one of them."""
 
     def __init__(self, name, calls, fails=""):
         self.name, self.calls, self.fails = name, calls, fails
 
-    def note(self, call):
+    def record(self, call):
         self.calls.append(f"{self.name} {call}")
         if call == self.fails:
             raise ZeroDivisionError(f"{self.name} {call}")
 
     def on_training_start(self, agent, total_timesteps):
-        self.note("start")
+        self.record("start")
 
     def on_training_end(self, agent):
-        self.note("end")
+        self.record("end")
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_every_callback_that_has_started_is_ended_whichever_fails(agent, nested):
+def test_every_started_callback_is_ended_even_if_one_fails(agent, nested):
     for fails, expected in (
         (("", "start"), ["A start", "B start", "A end"]),
         (("end", ""), ["A start", "B start", "A end", "B end"]),
     ):
         calls = []
-        callbacks = [Noted(name, calls, failing) for name, failing in zip("AB", fails, strict=True)]
+        callbacks = [Recording(name, calls, failing) for name, failing in zip("AB", fails, strict=True)]
         with pytest.raises(ZeroDivisionError):
             agent.learn(3, [callbacks] if nested else callbacks)
         assert calls == expected
-    agent.learn(1)  # and it can be used
+    agent.learn(1)  # the agent remains usable
 
 
-def test_what_an_end_reports_reaches_the_others(agent):
-    """A last evaluation is made in a callback's end."""
+def test_callbacks_are_notified_of_an_evaluation_at_the_end_of_training(agent):
+    """An evaluation made in ``on_training_end``."""
     found = []
 
     class Last(Callback):

@@ -1,6 +1,6 @@
-"""Crafted checkpoints of an agent: what a file says of options, spaces and arrays is refused in one line, or works.
+"""Crafted checkpoints of an agent: invalid options, spaces and arrays are refused in one line.
 
-Their checksums fit: somebody wrote them on purpose. One agent is made; of its checkpoint, copies are changed.
+Their checksums are right, as an attacker would make them. The tests change copies of one agent's checkpoint.
 """
 
 import json
@@ -107,7 +107,7 @@ def test_fields_are_refused(path, changes, words):
 
 
 def rewritten(path, group, name, change):
-    """Write the checkpoint anew with one array changed."""
+    """Change one array of the checkpoint, with a valid checksum."""
     found, groups = checkpoint.read(path)
     if change is None:
         del groups[group][name]
@@ -138,12 +138,12 @@ def test_without_variables_is_refused(path):
     refused(path, "lacks")
 
 
-def test_what_is_within_the_limits_loads(path):
+def test_values_within_the_limits_load(path):
     with_options(path, gamma=0.5, buffer_size=31)
     assert DDPG.load(path).config.gamma == 0.5
 
 
-def test_options_passed_in_python_are_not_held_to_the_limits(path):
+def test_options_passed_in_python_may_exceed_the_limits(path):
     config = SMALL.replace(exploration_steps=2**40)
     assert DDPG.load(path, config=config).config == config
 
@@ -153,7 +153,7 @@ WRONG = (*NUMBERS, None, "", "x", "\N{SNOWMAN}\n", [], [0], [2**53], {"custom": 
 
 
 def test_any_option_is_refused_or_within_the_limits(path):
-    """Without the networks, which take their time: what makes an agent is checked before any is made."""
+    """The check runs before anything is built. Networks are not built here, which would take long."""
     found = manifest(path)
     spaces = state.fitting_env(found, None)
     for name in found["config"]:
@@ -167,12 +167,12 @@ def test_any_option_is_refused_or_within_the_limits(path):
             assert name == "norm" or str in kinds or type(getattr(config, name)) in kinds, (name, value)
 
 
-def test_images_of_convolutions_are_held_to_their_variables(path):
+def test_the_image_shape_must_match_the_convolutions_variables(path):
     frames = {"type": "Box", "shape": [2800, 2800], "dtype": "uint8", "low": 0, "high": 255}
     choices = {"type": "Discrete", "n": 2, "start": 0}
     spaces = checkpoint.restore_space(frames), checkpoint.restore_space(choices)
     config = DQNConfig(network="conv", hidden=(128,), buffer_size=10, batch_size=1)
     with refuses(UsageError, "hidden=(128,)"):
         resource_limits.check_options(path, config, spaces, {"W": np.zeros(1000)})
-    claimed = np.broadcast_to(np.float32(0), 32 * 700 * 700 * 128 + 256)  # of one number's memory
+    claimed = np.broadcast_to(np.float32(0), 32 * 700 * 700 * 128 + 256)  # a view that takes the memory of one number
     resource_limits.check_options(path, config, spaces, {"W": claimed})

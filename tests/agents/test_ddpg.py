@@ -1,4 +1,4 @@
-"""DDPG, the object a user holds."""
+"""The ``DDPG`` agent: spaces, acting, learning, options, the user's own loop, errors and several agents."""
 
 import dataclasses
 import functools
@@ -19,8 +19,8 @@ from ddpg._tflearn import tflearn
 v1 = tf.compat.v1
 Box = gym.spaces.Box
 
-# Not compiled where compiling is not the point: tests/updates shows that the compiled update is the same. And without
-# Adam's slots, which are a third of what an agent builds.
+# Not compiled, unless compilation is tested: tests/learners checks that compiled updates are the same. SGD has no
+# slots, which are a third of the graph that Adam needs.
 SMALL = DDPGConfig(
     hidden=(8,),
     batch_size=8,
@@ -31,7 +31,7 @@ SMALL = DDPGConfig(
     actor_learning_rate=0.1,
     jit=False,
 )
-# Where the driver is not the point: the one whose ops are built soonest. tests/updates shows that drivers agree.
+# Where any driver will do, this one has the smallest graph. tests/learners checks that all drivers agree.
 STEPPED = SMALL.replace(td_target="placeholder", updates_per_call=1)
 
 
@@ -47,16 +47,13 @@ def trained(config=SMALL, seed=0, steps=60, env=None):
 
 @functools.cache
 def learned(config=SMALL, seed=0, rewarding=False):
-    """Return what ``trained`` learns, computed once: parameters, and the type of the learner.
-
-    The same options give the same bits (test_same_seed_same_bits...).
-    """
+    """Return the parameters that ``trained`` learns, and the learner's type; computed once per configuration."""
     agent = trained(config, seed, env=Counting(20) if rewarding else None)
     return params(agent), type(agent.updater.learner).__name__
 
 
-def same(one, other):
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))  # unequal shapes are unequal
+def all_equal(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))  # False if shapes differ
 
 
 # -- types and shapes ---------------------------------------------------------------------------------
@@ -69,22 +66,22 @@ def observing(shape, dtype):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8])
 @pytest.mark.parametrize("shape", [(3,), (2, 3)])
-def test_any_box_observation(dtype, shape):
+def test_any_box_of_observations_is_accepted(dtype, shape):
     agent = observing(shape, dtype)
     assert agent.num_updates == 40
     flat = np.zeros(int(np.prod(shape)), dtype)
     np.testing.assert_array_equal(agent.predict(flat)[0], agent.predict(flat.reshape(shape))[0])
 
 
-def test_types_of_one_value_learn_alike():
+def test_observations_of_any_type_are_learned_from_alike():
     results = [params(observing((3,), dtype)) for dtype in (np.float64, np.float32, np.int64)]
-    assert same(results[0], results[1])
-    assert same(results[0], results[2])
+    assert all_equal(results[0], results[1])
+    assert all_equal(results[0], results[2])
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("shape", [(1,), (2, 3)])
-def test_any_float_action_box(dtype, shape):
+def test_any_box_of_float_actions_is_accepted(dtype, shape):
     space = Box(-3, np.linspace(1, 2, int(np.prod(shape))).reshape(shape).astype(dtype), shape, dtype)
     agent = trained(STEPPED, env=Shaped(Box(-1, 1, (2,)), space))
     action, state = agent.predict(np.zeros(2))
@@ -157,12 +154,12 @@ def test_linear_actor_is_clipped_to_the_box():
 
 
 def test_same_seed_same_bits_and_other_seed_other_bits():
-    assert same(params(trained(seed=1)), learned(seed=1)[0])
-    assert not same(learned(seed=1)[0], learned(seed=0)[0])
+    assert all_equal(params(trained(seed=1)), learned(seed=1)[0])
+    assert not all_equal(learned(seed=1)[0], learned(seed=0)[0])
 
 
 def test_learning_in_two_calls_is_learning_in_one():
-    assert same(learned()[0], params(trained(steps=31).learn(29)))
+    assert all_equal(learned()[0], params(trained(steps=31).learn(29)))
 
 
 CHANGES = SHARED_CHANGES | {
@@ -175,7 +172,7 @@ CHANGES = SHARED_CHANGES | {
     "td_target": "placeholder",
     "action_gradient_clip": 1e-5,
 }
-# These change what is remembered, whatever is learned.
+# These change the stored actions, regardless of what is learned.
 CHANGES_OF_MEMORY = {
     "noise": "ornstein_uhlenbeck",
     "noise_scale": 0.5,
@@ -188,7 +185,7 @@ CHANGES_OF_MEMORY = {
 } | {name: CHANGES.pop(name) for name in ("buffer_size", "learning_starts")}
 
 
-# What tests/algorithms, test_schedules.py, tests/networks and tests/cli/test_own_code.py show by hand.
+# Shown by hand in tests/algorithms, test_schedules.py, tests/networks and tests/cli/test_own_code.py.
 BY_HAND = {
     *("critic", "atoms", "v_min", "v_max", "target_spread"),
     *("noise_schedule", "noise_final", "actor_learning_rate_schedule", "critic_learning_rate_schedule"),
@@ -200,7 +197,7 @@ BY_HAND = {
 }
 
 
-def test_every_option_is_changed_somewhere():
+def test_every_option_is_listed_above():
     changed = {*CHANGES, *CHANGES_OF_MEMORY, *BY_HAND, *ELSEWHERE}
     assert {field.name for field in dataclasses.fields(DDPGConfig)} == changed
 
@@ -215,33 +212,33 @@ def test_every_option_changes_what_is_learned(field):
         base = base.replace(updates_per_call=1)
     if field == "action_gradient_clip":
         base = base.replace(bounding="inverting")
-    rewarding = field == "rescale_rewards"  # Pendulum's rewards are all negative
+    rewarding = field == "rescale_rewards"  # because all of Pendulum's rewards are negative
     (one, learner), (other, other_learner) = (
         learned(config, rewarding=rewarding) for config in (base, base.replace(**{field: CHANGES[field]}))
     )
     if field in ("policy_gradient", "td_target", "jit"):
-        # The same mathematics by another way: equal but for rounding. That the way differs is shown by
-        # test_jit_decides_whether_xla_must_compile, test_policy.py and SteppedLearner's own type.
+        # The same gradient, computed differently: equal up to rounding. That the computation differs is shown by
+        # test_the_driver_decides_whether_xla_must_compile, test_policy.py and the type of the learner.
         assert relative_difference(other, one) < 1e-3
         assert learner == ("SteppedLearner" if field == "policy_gradient" else "UncompiledLearner")
         assert other_learner == ("NativeLearner" if field == "jit" else "SteppedLearner")
     elif field in ("hidden", "norm"):
         assert [a.shape for a in one] != [a.shape for a in other]
     else:
-        # The same options give the same bits (test_same_seed_same_bits...): any difference is the option's.
-        assert not same(one, other)
+        # Equal options give equal bits (test_same_seed_same_bits...), so any difference is due to the option.
+        assert not all_equal(one, other)
 
 
 @functools.cache
 def remembered(config):
-    """Return the actions in memory after 60 steps without an update."""
+    """Return the stored actions after 60 steps without an update."""
     agent = trained(config)
     assert agent.num_updates == 0
     return agent.replay.arrays()["actions"]
 
 
 @pytest.mark.parametrize("field", CHANGES_OF_MEMORY)
-def test_every_option_of_acting_changes_what_is_remembered(field):
+def test_every_exploration_option_changes_the_stored_actions(field):
     base = SMALL.replace(updates_per_call=1_000)
     if field in ("noise_theta", "noise_dt"):
         base = base.replace(noise="ornstein_uhlenbeck")
@@ -273,16 +270,16 @@ def test_learning_rates_follow_the_schedule(schedule, factors):
     np.testing.assert_allclose(actual, np.outer(factors, [1e-2, 1e-3]), rtol=1e-5)
 
 
-def test_update_counts_and_owed_updates_are_kept():
+def test_updates_are_counted_and_due_ones_carried_over():
     agent = trained(SMALL.replace(updates_per_step=0.5), steps=47)
-    assert agent.num_updates == 12  # 27 steps of learning owe 13.5 updates: three calls of four
+    assert agent.num_updates == 12  # 27 steps of learning make 13.5 updates due: three calls of four
     agent.learn(2)
     assert agent.num_updates == 12
     agent.learn(4)
     assert agent.num_updates == 16
 
 
-def test_own_loop():
+def test_a_loop_of_the_users_own():
     env = gym.make("Pendulum-v1")
     agent = DDPG(env, STEPPED, seed=0)
     observation, _ = env.reset(seed=0)
@@ -308,7 +305,7 @@ def test_own_loop():
         ("zeroing", [0.5, 0.995, 2, -3], 0.5, [1, 1, 0, 0]),
     ],
 )
-def test_how_actions_meet_their_bounds_is_measured(bounding, pre_activations, outside, factors):
+def test_metrics_of_how_actions_meet_their_bounds(bounding, pre_activations, outside, factors):
     """Weights set by hand: μ(s) does not depend on s, and Q = 0.1 * (sum of the actions)."""
     box = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
     config = STEPPED.replace(hidden=(4,), bounding=bounding, actor_learning_rate=1e-9, critic_learning_rate=1e-9)
@@ -334,7 +331,7 @@ def test_actions_that_leave_the_box_are_counted():
     np.testing.assert_array_equal(action, np.full((3, 1), 2.0))
     assert (agent.num_clipped_predictions, agent.num_clipped_actions) == (3, 0)
     agent.learn(SMALL.learning_starts + 1)
-    assert agent.num_clipped_actions == 1  # random actions are inside
+    assert agent.num_clipped_actions == 1  # random actions are inside the box
     assert agent.counts == {"clipped_actions": 1}
     inside = DDPG(gym.make("Pendulum-v1"), SMALL.replace(noise_scale=0.0), seed=0)
     inside.learn(SMALL.learning_starts + 1)
@@ -344,7 +341,7 @@ def test_actions_that_leave_the_box_are_counted():
 
 @functools.cache
 def idle():
-    """An agent that never does anything, but for the one transition of the next test."""
+    """An agent with one transition in memory, for the next test."""
     return DDPG(gym.make("Pendulum-v1"), SMALL)
 
 
@@ -379,7 +376,7 @@ def test_observed_actions_are_scaled_in_float64():
     np.testing.assert_allclose(agent.replay.arrays()["actions"], [[-1, 1], [-0.5, 0.5], [1, 0]], atol=1e-7)
 
 
-def test_divergence_is_an_error():
+def test_divergence_raises():
     agent = trained(STEPPED, steps=20)
     agent.replay.arrays()["rewards"][:] = 1e30
     with refuses(FloatingPointError, "training diverged"):
@@ -387,12 +384,12 @@ def test_divergence_is_an_error():
 
 
 @pytest.mark.parametrize(("call", "message"), [("update", "n=0"), ("learn", "total_timesteps=0")])
-def test_nothing_to_do_is_an_error(call, message):
+def test_calls_without_anything_to_do_raise(call, message):
     with refuses(UsageError, message):
         getattr(idle(), call)(0)
 
 
-def test_callbacks_see_everything_and_can_stop():
+def test_callbacks_are_called_and_can_stop():
     class Recorder(Callback):
         def __init__(self):
             self.calls = []
@@ -422,7 +419,7 @@ def test_callbacks_see_everything_and_can_stop():
     assert ("update", 28) in recorder.calls
 
 
-def test_networks_of_ones_own():
+def test_custom_networks():
     def features(states, actions=None):
         joined = states if actions is None else tf.concat([states, actions], 1)
         return tflearn.fully_connected(joined, 5, activation="tanh", scope="only", reuse=v1.AUTO_REUSE)
@@ -433,7 +430,7 @@ def test_networks_of_ones_own():
     assert agent.num_updates == 20
 
 
-# -- living together ----------------------------------------------------------------------------------
+# -- several agents ------------------------------------------------------------------------------------
 
 
 def test_two_agents_side_by_side():
@@ -442,8 +439,8 @@ def test_two_agents_side_by_side():
     for _ in range(3):
         one.learn(20)
         other.learn(20)
-    assert same(params(one), alone)
-    assert not same(params(other), alone)
+    assert all_equal(params(one), alone)
+    assert not all_equal(params(other), alone)
 
 
 @pytest.mark.parametrize(

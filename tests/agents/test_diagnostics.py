@@ -1,4 +1,4 @@
-"""What diagnostics measure of agents: by hand on tiny networks, on every option and path, and without a trace."""
+"""Diagnostics of agents: by hand on tiny networks, with every option and path, and without side effects."""
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ def set_weights(network, session, *arrays):
 
 
 def by_hand(**options):
-    """An agent of which every number can be worked out.
+    """An agent whose diagnostics can be computed by hand.
 
     μ(s) = 0.5·relu(s), and Q(s, a) = 2·relu(s) + 2·relu(a). The actor's second unit is relu(−s).
     """
@@ -34,7 +34,7 @@ def by_hand(**options):
 
 
 def observe(agent, rewards, state=1.0, action=0.5, terminated_at=None, truncated_at=None):
-    """Store one transition of each reward, all of the same state and action, one after another."""
+    """Store a transition for each of ``rewards``, in this order, all with the same state and action."""
     for step, reward in enumerate(rewards):
         agent.observe([state], [action], reward, [state], step == terminated_at, step == truncated_at)
 
@@ -49,8 +49,8 @@ def measured(agent, goal=1000):
 def test_the_critics_step_by_hand():
     """s = 1, a = 0.5, y = r = 1: Q = 3, dL/dQ = 2·(3 − 1) = 4.
 
-    Gradients: (4, 2) and 4 of the output, (8, 8, 4, 4) and (8, 8) of the hidden layer, √324 = 18 together. A step of
-    0.1 times that moves weights of norm √(1 + 1 + 4 + 4) = √10. Both units are active.
+    Gradients: (4, 2) and 4 of the output, (8, 8, 4, 4) and (8, 8) of the hidden layer, norm √324 = 18. The step is
+    0.1 times that, and the weights' norm √(1 + 1 + 4 + 4) = √10. Both units are active.
     """
     with by_hand(critic_learning_rate=0.1) as agent:
         observe(agent, [1.0], terminated_at=0)
@@ -65,8 +65,8 @@ def test_the_critics_step_by_hand():
 def test_the_actors_step_by_hand():
     """r = 3 = Q, so the critic stays. ∇ₐQ = 2 at μ(s) = 0.5.
 
-    Gradients: (2, 0) and 2 of the output, (1, 0) and (1, 0) of the hidden layer, √10 together. A step of 0.3 times that
-    moves weights of norm √(1 + 1 + 0.25) = 1.5. The second unit is never active.
+    Gradients: (2, 0) and 2 of the output, (1, 0) and (1, 0) of the hidden layer, norm √10. The step is 0.3 times
+    that, and the weights' norm √(1 + 1 + 0.25) = 1.5. The second unit is never active.
     """
     with by_hand(actor_learning_rate=0.3) as agent:
         observe(agent, [3.0], terminated_at=0)
@@ -87,7 +87,7 @@ def test_a_nearly_silent_unit_is_dormant_and_not_dead():
 
 
 def test_features_of_two_directions():
-    """Of states 1 and −1 the actor's units are (1, 0) and (0, 1): two directions, however the 256 are drawn."""
+    """For the states 1 and −1 the actor's units are (1, 0) and (0, 1), so the rank is 2 whichever 256 are drawn."""
     with by_hand() as agent:
         for state in (1.0, -1.0):
             observe(agent, [0.0], state)
@@ -95,7 +95,7 @@ def test_features_of_two_directions():
 
 
 def test_units_of_every_hidden_layer_are_counted():
-    """Of the first layer's four units two are active, and both of the second's: two of six are dead."""
+    """Two of the first layer's four units are active, and both of the second's, so two of six are dead."""
     with by_hand(hidden=(4, 2)) as agent:
         first, second = [[1.0, -1.0, 2.0, -2.0]], [[1.0, 1.0]] * 4
         set_weights(agent.actor, agent.session, first, [0.0] * 4, second, [0.0] * 2, [[0.5], [0.0]], [0.0])
@@ -103,7 +103,7 @@ def test_units_of_every_hidden_layer_are_counted():
         assert measured(agent)["actor_dead_share"] == pytest.approx(1 / 3)
 
 
-def test_a_clipped_step_and_the_gradient_before_it():
+def test_a_clipped_step_and_the_unclipped_gradient():
     with by_hand(critic_learning_rate=0.1, max_gradient_norm=0.5) as agent:
         observe(agent, [1.0], terminated_at=0)
         found = measured(agent)
@@ -111,8 +111,8 @@ def test_a_clipped_step_and_the_gradient_before_it():
     assert found["critic_effective_learning_rate"] == pytest.approx(0.05 / np.sqrt(10.0), rel=1e-5)
 
 
-def test_the_step_is_of_the_learning_rate_that_the_schedule_has_now():
-    """Linear, 10 of 40 steps made: three quarters are left."""
+def test_the_step_uses_the_scheduled_learning_rate():
+    """The schedule is linear; after 10 of 40 steps three quarters of the learning rate are left."""
     found = []
     for schedule in ("constant", "linear"):
         with by_hand(learning_rate_schedule=schedule) as agent:
@@ -127,10 +127,10 @@ def values(agent):
 
 
 def test_q_against_the_return_by_hand():
-    """γ = 0.5, so returns are of 7 steps. Q(s, μ(s)) = 3; of rewards 1, 0, ... and 4 at last R = 1 + 4/64 + 3/128."""
+    """γ = 0.5, so returns span 7 steps. Q(s, μ(s)) = 3; for rewards 1, 0, ..., 0, 4: R = 1 + 4/64 + 3/128."""
     with by_hand() as agent:
         observe(agent, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0])
-        assert "q_value" not in measured(agent)  # no transition is old enough
+        assert "q_value" not in measured(agent)  # no transition has 7 successors yet
         observe(agent, [9.0])
         found, expected = values(agent), 1 + 4 / 64 + 3 / 128
     assert found["q_value"] == pytest.approx(3.0)
@@ -138,29 +138,29 @@ def test_q_against_the_return_by_hand():
     assert found["q_bias"] == pytest.approx((3 - expected) / expected)
 
 
-def test_q_is_of_actions_inside_their_box():
-    """At s = 8 the linear actor gives 4, and is taken as 1: Q = 2·8 + 2·1."""
+def test_q_is_evaluated_at_clipped_actions():
+    """At s = 8 the linear actor outputs 4, which is clipped to 1: Q = 2·8 + 2·1."""
     with by_hand() as agent:
         observe(agent, [0.0] * 8, state=8.0)
         assert values(agent)["q_value"] == pytest.approx(18.0)
 
 
 def test_a_return_ends_with_its_episode():
-    """Terminated after rewards 1, 2 and 4: 1 + 1 + 1, and nothing follows."""
+    """Rewards 1, 2 and 4, then terminated: 1 + 1 + 1, and no bootstrap."""
     with by_hand() as agent:
         observe(agent, [1.0, 2.0, 4.0] + [8.0] * 5, terminated_at=2)
         assert values(agent) == pytest.approx({"q_value": 3.0, "discounted_return": 3.0, "q_bias": 0.0})
 
 
-def test_a_return_goes_on_with_q_where_a_time_limit_cut_it():
-    """Truncated there: Q = 3 counts, times γ³."""
+def test_a_truncated_return_is_bootstrapped_with_q():
+    """Truncated instead: γ³·Q is added, with Q = 3."""
     with by_hand() as agent:
         observe(agent, [1.0, 2.0, 4.0] + [8.0] * 5, truncated_at=2)
         assert values(agent)["discounted_return"] == pytest.approx(3.0 + 3 / 8)
 
 
-def test_q_has_the_rewards_units():
-    """Rewards are divided by the largest, 4: Q = 3 stands for 12."""
+def test_q_is_reported_in_reward_units():
+    """Rewards are divided by the largest, 4, so Q = 3 means 12 in reward units."""
     with by_hand(rescale_rewards=True) as agent:
         observe(agent, [4.0] + [0.0] * 7)
         found = values(agent)
@@ -168,27 +168,27 @@ def test_q_has_the_rewards_units():
     assert found["discounted_return"] == pytest.approx(4.0 + 12 / 128)
 
 
-def test_the_step_is_taken_on_scaled_rewards():
-    """r = 4 divided by 4: as in the critic's step by hand."""
+def test_the_step_uses_scaled_rewards():
+    """r = 4 divided by 4: as in test_the_critics_step_by_hand."""
     with by_hand(rescale_rewards=True) as agent:
         observe(agent, [4.0], terminated_at=0)
         assert measured(agent)["critic_gradient_norm"] == pytest.approx(18.0)
 
 
 def test_a_negative_return_and_a_bias():
-    """Q = 3 instead of −3 is too much by twice the return's size."""
+    """Q = 3 instead of −3: the bias is twice the magnitude of the return."""
     with by_hand() as agent:
         observe(agent, [-3.0] + [0.0] * 7, terminated_at=0)
         assert values(agent) == pytest.approx({"q_value": 3.0, "discounted_return": -3.0, "q_bias": 2.0})
 
 
-def test_gamma_of_zero_is_the_reward():
+def test_with_gamma_zero_the_return_is_the_reward():
     with by_hand(gamma=0.0) as agent:
         observe(agent, [2.0, 5.0])
         assert values(agent)["discounted_return"] == 2.0
 
 
-def test_a_q_networks_value_is_the_largest():
+def test_the_value_of_a_q_network_is_its_largest_output():
     config = {name: value for name, value in TINY.items() if name != "bounding"}
     with DQN((LINE, gym.spaces.Discrete(3)), DQNConfig(**config), seed=0) as agent:
         network = agent.symbolic_update.network
@@ -203,7 +203,7 @@ def test_a_q_networks_value_is_the_largest():
 
 
 def swinging(config, **networks):
-    """An agent with a minibatch of memory, that has learned nothing."""
+    """An untrained agent with a minibatch in memory."""
     env = Swing(ACTIONS)
     agent = DDPG(env, config, seed=1, **networks)
     rng = np.random.default_rng(0)
@@ -227,7 +227,7 @@ CASES = {
 }
 
 
-def check_all_there(agent):
+def check_all_present(agent):
     found = measured(agent)
     assert list(found) == diagnostic_columns(agent)
     assert all(np.isfinite(number) for number in found.values()), found
@@ -235,29 +235,29 @@ def check_all_there(agent):
         if name.endswith("_share"):
             assert 0 <= number <= 1
         elif not name.startswith(OF_VALUES):
-            assert number > 0, name  # a rank, a norm, a step
+            assert number > 0, name  # ranks, norms and steps are positive
 
 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=() if case in IN_EVERY_RUN else pytest.mark.slow) for case in CASES]
 )
-def test_every_option_and_path_is_measured(case):
+def test_diagnostics_with_every_option_and_path(case):
     with swinging(DDPGConfig(**LITTLE | CASES[case])) as agent:
-        check_all_there(agent)
+        check_all_present(agent)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_every_recipe_is_measured(recipe):
+def test_diagnostics_of_every_recipe(recipe):
     options = recipe_options(recipe, DDPGConfig, "Swing")
     kept = {name: LITTLE[name] for name in ("batch_size", "buffer_size", "gamma")} | {"hidden": (8, 8)}
     with swinging(DDPGConfig(**options | kept)) as agent:
-        check_all_there(agent)
+        check_all_present(agent)
         if recipe == "plus":
             assert {f"critic_2_{measure}" for measure in OF_NETWORKS} < set(diagnostic_columns(agent))
 
 
-def test_layers_of_ones_own_are_measured_by_their_last():
-    """Five features of which two are 0: two fifths are dead, whatever is before them."""
+def test_custom_networks_are_measured_at_their_last_layer():
+    """The last layer has five features, two of them always 0: two fifths are dead. Earlier layers are not counted."""
 
     def network(states, *actions):
         features = tf.keras.layers.Dense(3)(tf.concat([states, *actions], axis=1))
@@ -266,11 +266,11 @@ def test_layers_of_ones_own_are_measured_by_their_last():
     with swinging(DDPGConfig(**LITTLE), actor_network=network) as agent:
         found = measured(agent)
     assert found["actor_dead_share"] == 0.4
-    assert 1 <= found["actor_feature_rank"] <= 3  # of five features that three span
+    assert 1 <= found["actor_feature_rank"] <= 3  # the five features span three dimensions
 
 
-def test_measuring_changes_nothing_and_draws_from_no_generator_of_the_agent():
-    """Also not in the critics' statistics, the priorities, or the count of updates."""
+def test_measuring_changes_nothing_and_uses_a_generator_of_its_own():
+    """Statistics of the critics, priorities and the count of updates stay the same, too."""
     options = {"norm": "renorm", "prioritised": "proportional", "n_critics": 2, "policy_delay": 2, "n_steps": 3}
     with swinging(DDPGConfig(**LITTLE | options | {"target": "none", "target_policy_noise": 0.2})) as agent:
         agent.update(5)
@@ -287,17 +287,17 @@ def test_measuring_changes_nothing_and_draws_from_no_generator_of_the_agent():
         assert before[0].keys() == after[0].keys()
         for name, array in before[0].items():
             np.testing.assert_array_equal(after[0][name], array, err_msg=name)
-        assert first == second  # the same step, the same draw, the same noise
+        assert first == second  # the same step draws the same numbers
         agent.num_timesteps += 1
-        assert diagnostics.measure(1000) != first  # another draw
+        assert diagnostics.measure(1000) != first  # another step draws others
         agent.num_timesteps -= 1
         agent.update(1)
         assert diagnostics.measure(1000)["critic_weight_norm"] != first["critic_weight_norm"]
         diagnostics.close()
 
 
-def test_one_copy_follows_the_agent():
-    """What a measurement before left in the copy does not count."""
+def test_the_copy_has_the_agents_current_weights():
+    """Measurements use a copy of the networks; an earlier measurement leaves nothing in it."""
     with swinging(DDPGConfig(**LITTLE | {"norm": "batch"})) as agent:
         diagnostics = Diagnostics(agent)
         diagnostics.measure(100)
@@ -306,13 +306,13 @@ def test_one_copy_follows_the_agent():
         diagnostics.close()
 
 
-def test_nothing_is_measured_without_memory():
+def test_without_memory_nothing_is_measured():
     with by_hand() as agent:
         assert Diagnostics(agent).measure(100) == {}
 
 
-def test_a_vectors_returns_are_of_one_environment_each():
-    """Of two environments with rewards 1 and 3 for ever, γ = 0.5: returns of 7 steps, 14 rows, from the oldest two."""
+def test_returns_of_a_vector_stay_within_one_environment():
+    """Two environments with rewards 1 and 3, γ = 0.5: returns of 7 steps, which only the oldest two rows have."""
     with by_hand() as agent:
         agent.env = gym.make_vec("Pendulum-v1", 2)
         for step in range(8):
@@ -325,4 +325,4 @@ def test_a_vectors_returns_are_of_one_environment_each():
         lowest, highest = ((2 - 2**-6) * r + 2**-7 * (2 * s + 2) for r, s in ((1, 8), (3, 8.25)))
     assert lowest < found["discounted_return"] < highest
     assert found["discounted_return"] == pytest.approx((lowest + highest) / 2, rel=0.1)
-    assert 3.0 < found["q_value"] < 3.75  # of the states 1 and 1.25 alone
+    assert 3.0 < found["q_value"] < 3.75  # from the states 1 and 1.25 only

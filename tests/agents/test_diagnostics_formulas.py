@@ -1,4 +1,4 @@
-"""Measures of networks' health, worked out by hand."""
+"""Formulas of the diagnostics, by hand."""
 
 import math
 
@@ -18,7 +18,7 @@ from ddpg.agents.diagnostics import (
 
 
 def test_dormant_units_of_one_layer():
-    """Means of |h| are 4, 2, 0 and 0.01 and their mean 1.5025: the scores are 2.66, 1.33, 0 and 0.0067."""
+    """Means of |h| are 4, 2, 0 and 0.01, and their mean is 1.5025: the scores are 2.66, 1.33, 0 and 0.0067."""
     layer = np.array([[4.0, -3.0, 0.0, 0.02], [-4.0, 1.0, 0.0, 0.0]], np.float32)
     assert dormant_share([layer]) == 0.5
     assert dormant_share([layer], tau=0.0) == 0.25
@@ -26,23 +26,23 @@ def test_dormant_units_of_one_layer():
 
 
 def test_a_score_that_equals_tau_is_dormant():
-    """Means 1 and 3, of which the mean is 2: the first one's score is 0.5."""
+    """The means 1 and 3 average 2, so the first score is 0.5."""
     layer = np.array([[1.0, 3.0]])
     assert dormant_share([layer], tau=0.5) == 0.5
     assert dormant_share([layer], tau=0.499) == 0.0
 
 
-def test_layers_are_scored_apart_and_counted_together():
-    """Next to the first layer the second one's units would all be dormant; 1 of 5 units is."""
+def test_layers_are_scored_separately_and_counted_together():
+    """Scored together, all units of the second layer would be dormant; scored by layer, 1 of 5 is."""
     assert dormant_share([np.array([[1000.0, 1000.0]]), np.array([[1e-3, 1e-3, 0.0]])]) == 0.2
 
 
-def test_a_layer_without_any_activation_is_dormant():
+def test_units_of_a_layer_without_any_activation_are_dormant():
     assert dormant_share([np.zeros((3, 4)), np.ones((3, 4))], tau=0.0) == 0.5
 
 
 def test_a_channel_is_one_unit():
-    """Of a convolution's output [B, height, width, 2], the second channel is active at one place of eight."""
+    """In a convolution's output [B, height, width, 2], the second channel is active at one of eight positions."""
     image = np.zeros((2, 2, 2, 2))
     image[..., 0], image[1, 0, 1, 1] = 1.0, 0.08
     assert dormant_share([image]) == 0.5  # means 1 and 0.01, scores 1.98 and 0.0198
@@ -63,7 +63,7 @@ def test_dormancy_does_not_depend_on_a_layers_scale(layer, tau, exponent):
 
 
 def test_feature_rank_of_known_singular_values():
-    """Singular values 97, 2, 0.6 and 0.4, of 100 in all: one has 97 % of it, two 99 %, three 99.6 %."""
+    """Singular values 97, 2, 0.6 and 0.4, in sum 100: one has 97 % of it, two 99 %, and three 99.6 %."""
     features = np.diag([97.0, 2.0, 0.6, 0.4])
     assert feature_rank(features) == 2
     assert feature_rank(features, left_out=0.03) == 1
@@ -91,7 +91,7 @@ def test_norm_of_several_arrays():
 
 
 def test_effective_learning_rate():
-    """Weights (3, 4) and 12 of length 13 move by (0, 1.3) and 0: by a tenth of their length."""
+    """Weights (3, 4) and 12 have norm 13, and the step (0, 1.3) and 0 has norm 1.3, a tenth."""
     before, after = [np.array([3.0, 4.0]), np.array([12.0])], [np.array([3.0, 5.3]), np.array([12.0])]
     assert effective_learning_rate(before, after) == pytest.approx(0.1)
     assert effective_learning_rate(before, before) == 0.0
@@ -107,11 +107,11 @@ def test_effective_learning_rate_resolves_steps_of_float32():
     ("gamma", "steps"),
     [(0.0, 1), (0.01, 1), (0.1, 2), (0.9, 44), (0.99, 459), (0.995, 919), (0.999, 1000), (1.0, 1000)],
 )
-def test_how_long_a_return_is(gamma, steps):
+def test_the_number_of_steps_in_a_return(gamma, steps):
     """0.9^43 = 0.0108, 0.9^44 = 0.0097."""
     assert return_steps(gamma) == steps
 
 
 @given(st.floats(0.0101, 0.995))
-def test_what_follows_a_return_hardly_weighs(gamma):
+def test_the_rest_of_a_return_has_little_weight(gamma):
     assert gamma ** return_steps(gamma) <= 0.01 * (1 + 1e-9)

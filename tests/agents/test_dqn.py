@@ -1,4 +1,4 @@
-"""Q-networks and DQN: the TD paths on discrete actions, golden values, and what the agent does."""
+"""Q-networks and DQN: TD paths with discrete actions, golden values, and the agent."""
 
 import dataclasses
 import functools
@@ -19,11 +19,11 @@ from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy
 from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
-# Not compiled where compiling is not the point, and without Adam's slots, a third of what an agent builds.
+# Not compiled, unless compilation is tested, and without Adam's slots, a third of the graph.
 SMALL = DQNConfig(
     hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, optimizer="sgd", jit=False
 )
-# Where the driver is not the point: the one whose ops are built soonest.
+# Where any driver will do, this one has the smallest graph.
 STEPPED = SMALL.replace(td_target="placeholder", updates_per_call=1)
 
 
@@ -43,11 +43,11 @@ def trained(config=SMALL, seed=0, steps=60, env=None):
 
 @functools.cache
 def learned(config=SMALL, rewarding=False):
-    """Return the parameters that ``trained`` learns, computed once: the same options give the same bits."""
+    """Return the parameters that ``trained`` learns, computed once per configuration."""
     return params(trained(config, env=Counting(20, action_space=gym.spaces.Discrete(3)) if rewarding else None))
 
 
-# -- golden: three paths of a Q-network, RMSProp, the target never moves --------------------------------
+# -- golden: three paths of a Q-network with RMSProp and a fixed target ----------------------------------
 
 
 @pytest.mark.parametrize("path", ["stop_gradient", "placeholder", "output_delta"])
@@ -75,7 +75,7 @@ def test_golden_targets(path, golden, box, session, initialize):
 
 
 def test_golden_leak(golden, box, session, initialize):
-    """Without the stop, gradient reaches the target network: the golden file's third path."""
+    """The golden file's third path: without the stop, the gradient reaches the target network."""
     data = golden("dqn_targets")
     network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)))
     states, following = (v1.placeholder(tf.float32, [None, 4]) for _ in range(2))
@@ -96,7 +96,7 @@ def test_golden_leak(golden, box, session, initialize):
     assert_golden(session.run(leak, feeds), data.list("leaking/0/target_net_grads"))
 
 
-def test_placeholder_and_stop_gradient_are_equal_to_the_last_bit(box, session, initialize, rng):
+def test_placeholder_and_stop_gradient_are_bit_identical(box, session, initialize, rng):
     networks = [
         QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)), td_target=path)
         for path in ("stop_gradient", "placeholder")
@@ -112,7 +112,7 @@ def test_placeholder_and_stop_gradient_are_equal_to_the_last_bit(box, session, i
 
 
 def gradient_pair(kind, box, session, initialize, rng, jit, clip, other_loss):
-    """Gradients of output_delta and of ``other_loss(q, y)``, on the same network and minibatch."""
+    """Return the gradients of output_delta and of ``other_loss(q, y)`` for one network and minibatch."""
     if kind == "q":
         network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((16,)), td_target="output_delta", clip_delta=clip)
         actions = tf.constant(rng.integers(0, 3, (32, 1)), tf.float32)
@@ -164,7 +164,7 @@ def test_clip_delta_needs_output_delta(box, graph):
 
 
 @pytest.mark.parametrize("actions", [[0.9, 1.0], [0, 3], [-1, 0], [0], [float("nan"), 0], ["a", "b"]])
-def test_actions_are_whole_numbers_of_the_space(actions, box, session, initialize):
+def test_actions_must_be_integers_of_the_space(actions, box, session, initialize):
     network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)))
     initialize()
     with refuses(UsageError, "actions expected"):
@@ -211,7 +211,7 @@ def test_residual_gradient_flows_through_the_target(box, session, initialize, rn
 
 @pytest.mark.parametrize("path", ["stop_gradient", "output_delta", "residual_gradient"])
 def test_drivers_agree(path, box):
-    """Op by op, and step by step; residual_gradient, whose y may not be fed, compiled."""
+    """Op by op and step by step; residual_gradient, whose y may not be fed, op by op and compiled."""
     results = []
     for driver in ("uncompiled", "stepped" if path != "residual_gradient" else "compiled"):
         with tf.Graph().as_default(), v1.Session().as_default() as session:
@@ -228,8 +228,8 @@ def test_drivers_agree(path, box):
         assert relative_difference(result, results[0]) < 1e-5
 
 
-def test_three_equal_paths_stay_alike_for_1000_updates():
-    """Started alike, fed alike, under a step size at which rounding does not decide between actions."""
+def test_three_equivalent_paths_stay_equal_for_1000_updates():
+    """With equal weights and minibatches, and a learning rate so small that rounding does not change greedy actions."""
     ends = {}
     for path in ("stop_gradient", "output_delta", "placeholder"):
         count = 1 if path == "placeholder" else 100
@@ -239,7 +239,7 @@ def test_three_equal_paths_stay_alike_for_1000_updates():
         for _ in range(100):
             state, following = rng.uniform(-1, 1, (2, 4))
             agent.observe(state, int(rng.integers(3)), float(state[0]), following, bool(rng.random() < 0.1), False)
-        # All minibatches are drawn alike, whatever the number of updates in a call.
+        # Minibatches do not depend on the number of updates per call.
         batch = agent.replay.sample(rng, 1000, 8)
         learner = agent.updater.learner
         for first in range(0, 1000, learner.updates_per_call):
@@ -265,7 +265,7 @@ CHANGES = SHARED_CHANGES | {
 }
 
 
-# What tests of their own show.
+# Covered by tests below.
 BY_HAND = {
     "network",
     "q_network",
@@ -301,7 +301,7 @@ def test_every_option_changes_what_is_learned(field):
 
 @pytest.mark.parametrize(("rewards", "scaled"), [([0.5], 0.5), ([4.0, 2.0], 0.5), ([-8.0], -8.0)])
 def test_rescaled_rewards_by_hand(rewards, scaled, box):
-    """Divided by the largest reward seen, whether it is still remembered or not, and by at least 1."""
+    """Divided by the largest reward so far, even if it has been overwritten, or by 1 if that is larger."""
     agent = DQN((box, gym.spaces.Discrete(3)), STEPPED.replace(rescale_rewards=True, buffer_size=1), seed=0)
     state = np.ones(4)
     for reward in rewards:
@@ -321,7 +321,7 @@ def test_exploration_schedule():
     greedy = agent.predict(observations)[0]
     noisy = agent.predict(observations, deterministic=False)[0]
     assert (greedy == greedy[0]).all()
-    assert (noisy != greedy).mean() == pytest.approx(0.05, abs=0.01)  # half the random actions are the greedy one
+    assert (noisy != greedy).mean() == pytest.approx(0.05, abs=0.01)  # half of the random actions equal the greedy one
 
 
 @pytest.mark.parametrize("config", [SMALL.replace(jit=True), SMALL, STEPPED], ids=["compiled", "uncompiled", "stepped"])
@@ -330,13 +330,13 @@ def test_periodic_target_is_a_copy_every_interval(config):
     with agent.session.as_default():
         assert agent.num_updates == 40
 
-        def distance():
+        def distance_to_target():
             target = agent.session.run([agent.q._target.variables])[0]
             return max(np.abs(a - b).max() for a, b in zip(params(agent), target, strict=True))
 
-        assert distance() > 0  # 40 = 6·6 + 4
+        assert distance_to_target() > 0  # 40 = 6·6 + 4
         agent.update(2)
-        assert distance() == 0
+        assert distance_to_target() == 0
         agent.update(1)
         before = agent.session.run(agent.q.target_variables)
         agent.update(4)
@@ -368,7 +368,7 @@ def test_save_and_load(tmp_path):
 
 
 class Matching(gym.Env):
-    """Two steps; reward 1 at the end for the action that the observation names, else 0."""
+    """Two steps; the last rewards the action that the observation names with 1."""
 
     def __init__(self, name):
         self.name = name
@@ -387,7 +387,7 @@ class Matching(gym.Env):
 
 
 def test_learns_on_a_vector():
-    """Values by hand: at the end 1 for the right action and 0 for the other, a step before it γ for both."""
+    """Expected values: at the last step 1 for the right action and 0 for the other; a step earlier γ for both."""
     env = gym.vector.SyncVectorEnv([lambda name=name: Matching(name) for name in (0, 1)])
     options = {"learning_rate": 1e-2, "tau": 0.05, "gamma": 0.5, "exploration_final": 1.0, "learning_starts": 50}
     config = DQNConfig(hidden=(16,), batch_size=32, updates_per_call=50, jit=False, **options)
@@ -426,8 +426,8 @@ def test_images_are_stored_as_bytes_and_acted_on_through_the_session():
         (255, np.float32, True, 1 / 255),
     ],
 )
-def test_conv_divides_by_255_what_reaches_255(high, dtype, normalized, factor):
-    """Once it divided images of floats from 0 to 1, too, and hardly saw them."""
+def test_conv_divides_only_images_up_to_255_by_255(high, dtype, normalized, factor):
+    """Earlier versions also divided float images from 0 to 1, which made them nearly black."""
 
     def values(space, pictures, **options):
         config = STEPPED.replace(network="conv", hidden=(8,), **options)
@@ -444,8 +444,8 @@ def test_conv_divides_by_255_what_reaches_255(high, dtype, normalized, factor):
 
 
 @pytest.mark.parametrize("network", ["conv", "mlp"])
-def test_images_are_learned_from_compiled_as_they_are_op_by_op(network):
-    """Compiled is the default: bytes have to become numbers there, too."""
+def test_compiled_and_uncompiled_updates_on_images_agree(network):
+    """Compilation is the default, and must convert bytes to floats as well."""
     config = SMALL.replace(network=network, hidden=(8,), batch_size=4, updates_per_call=3)
     expected, actual = (trained(config.replace(jit=jit), env=Pixels()).get_parameters() for jit in (False, True))
     for name, value in expected.items():
@@ -461,7 +461,7 @@ def test_conv_needs_images(box, graph):
 
 @pytest.mark.slow
 def test_dqn_learns_from_pixels():
-    """Catch the falling pixel: random play catches a third; learned in seconds on a CPU."""
+    """Catch a falling pixel: a random policy catches a third. Learns in seconds on a CPU."""
     env = Pixels()
     config = DQNConfig(
         network="conv",

@@ -1,4 +1,4 @@
-"""``on_bad_transition="drop"``: what an environment may not return is counted, and nothing of it is learned from."""
+"""``on_bad_transition="drop"``: invalid transitions are counted, and nothing is learned from them."""
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +18,7 @@ SMALL = DDPGConfig(
 
 
 def bad():
-    return Counting(4, nan_at=3)  # two transitions of every episode are good
+    return Counting(4, nan_at=3)  # two transitions of every episode are valid
 
 
 @pytest.mark.parametrize("vector", [False, True])
@@ -33,7 +33,7 @@ def test_dropped_transitions_are_counted_and_never_stored(vector):
     assert np.isfinite(stored["next_observations"]).all()
     np.testing.assert_array_equal(stored["next_observations"][:, 1], stored["observations"][:, 1] + 1)
     assert len(agent.replay) == agent.num_timesteps >= 40
-    # An environment alone restarts at once; in a vector the fourth step of the episode is dropped too.
+    # A single environment restarts at once; in a vector the episode's fourth step is dropped too.
     per_episode = 2 if vector else 1
     episodes = (stored["next_observations"][:, 1] == 2).sum() / (2 if vector else 1)
     assert agent.num_dropped_transitions == pytest.approx(per_episode * episodes, abs=2)
@@ -42,16 +42,16 @@ def test_dropped_transitions_are_counted_and_never_stored(vector):
 
 
 @pytest.mark.parametrize("vector", [False, True])
-def test_the_return_that_scales_rewards_begins_anew_behind_a_drop(vector):
-    """γ = 0.5, rewards 1 and 2 before each drop: G is 1 and 2.5, and nothing of it is left in the next episode."""
+def test_the_return_that_scales_rewards_restarts_after_a_drop(vector):
+    """γ = 0.5 and rewards 1 and 2 before each drop: G is 1 and 2.5, and the next episode starts at 0 again."""
     env = SyncVectorEnv([bad, lambda: Counting(2)]) if vector else bad()
     options = {"on_bad_transition": "drop", "normalize_rewards": True, "gamma": 0.5}
     agent = DDPG(env, SMALL.replace(**options), seed=0).learn(8 if vector else 4)
     assert agent.memory.statistics()["rewards.largest"] == 2.5
 
 
-def test_returns_of_n_steps_never_lead_over_a_drop():
-    """Where every observation is the same, only the drop tells that the episode is another."""
+def test_n_step_returns_do_not_span_a_drop():
+    """All observations are equal, so only the drop marks the new episode."""
 
     class Still(Counting):
         def _observation(self):
@@ -61,14 +61,14 @@ def test_returns_of_n_steps_never_lead_over_a_drop():
     assert agent.replay.gather(np.arange(4), 3, 0.5).discounts[:, 0].tolist() == [0.25, 0.5] * 2
 
 
-def test_by_default_they_are_raised():
+def test_by_default_an_invalid_transition_raises():
     agent = DDPG(bad(), SMALL, seed=0)
     with refuses(EnvironmentFault, "step 3 episode 1 seed"):
         agent.learn(40)
     assert "dropped_transitions" not in agent.counts
 
 
-def test_step_timeout_is_refused_where_nothing_keeps_it():
+def test_step_timeout_is_refused_by_environments_in_this_process():
     agent = DDPG(gym.make("Pendulum-v1"), SMALL.replace(step_timeout=1))
     with refuses(UsageError, "step_timeout=1.0"):
         agent.learn(40)

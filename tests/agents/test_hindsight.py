@@ -1,4 +1,4 @@
-"""Transitions relabelled with goals that were reached later."""
+"""Hindsight: transitions relabelled with goals that were reached later."""
 
 import warnings
 
@@ -19,7 +19,7 @@ from ddpg.runs.env_factory import make_env
 SMALL = DDPGConfig(
     hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, hindsight=4, jit=False, optimizer="sgd"
 )
-STEP, PLACE, ACHIEVED, DESIRED = 0, 1, 2, 3  # the flat observation: the parts in the order of the Dict
+STEP, PLACE, ACHIEVED, DESIRED = 0, 1, 2, 3  # indices in the flat observation: the Dict's parts in order
 
 
 def goals(length=6):
@@ -27,7 +27,7 @@ def goals(length=6):
 
 
 def walked(places, goal=9.0):
-    """A memory of one episode that went through ``places``, and what relabels it."""
+    """Return the memory of one episode that visited ``places``, and its relabeller."""
     path = np.array([[step, place, place, goal] for step, place in enumerate(places)], np.float32)
     count = len(places) - 1
     buffer = ReplayBuffer(50, (4,), 1)
@@ -42,8 +42,8 @@ def relabelled(buffer, relabel, rows):
     return batch, batch.observations[..., DESIRED] != 9
 
 
-def test_goals_are_those_reached_later_each_as_often(rng):
-    """From place 0 through 10, 20, 30, 40: step 1 can become one towards 20, 30 or 40."""
+def test_later_places_are_goals_with_equal_frequency(rng):
+    """From place 0 through 10, 20, 30, 40: step 1 can be relabelled with 20, 30 or 40."""
     buffer, relabel = walked([0, 10, 20, 30, 40])
     rows = np.tile(np.arange(4), (100, 100))
     batch, changed = relabelled(buffer, relabel, rows)
@@ -57,14 +57,14 @@ def test_goals_are_those_reached_later_each_as_often(rng):
     reached = batch.next_observations[..., ACHIEVED] == batch.next_observations[..., DESIRED]
     np.testing.assert_array_equal(batch.rewards[..., 0], np.where(reached, 0, -1))
     assert reached.any()
-    for name in ("observations", "next_observations"):  # the rest is as it was, and so is memory
+    for name in ("observations", "next_observations"):  # other fields and the memory itself are unchanged
         raw = buffer.arrays()[name]
         np.testing.assert_array_equal(getattr(batch, name)[..., :DESIRED], raw[rows][..., :DESIRED])
         assert (raw[:, DESIRED] == 9).all()
 
 
-def test_goals_are_of_the_same_episode():
-    """Two environments by turns and several episodes; the step's number tells how long one goes on."""
+def test_goals_are_from_the_same_episode():
+    """Two interleaved environments and several episodes of known length."""
     env = SyncVectorEnv([lambda: goals(3), lambda: goals(5)], autoreset_mode=AutoresetMode.SAME_STEP)
     agent = DDPG(env, SMALL, seed=0).learn(60)
     after = agent.replay.arrays()["next_observations"]
@@ -72,14 +72,14 @@ def test_goals_are_of_the_same_episode():
     rows = np.arange(60)
     for _ in range(20):
         later = relabel._later(rows, np.random.default_rng(_))
-        assert ((later - rows) % 2 == 0).all()  # rows alternate between the two
+        assert ((later - rows) % 2 == 0).all()  # the environments' rows alternate
         assert (after[later, STEP] >= after[rows, STEP]).all()
         assert (after[later, STEP] - after[rows, STEP] == (later - rows) / 2).all()
 
 
 @pytest.mark.slow
 def test_an_agent_learns_to_reach(tmp_path):
-    """Six steps, a goal up to three away, and reward only there."""
+    """Six steps, a goal at most three away, and a reward only at the goal."""
     gym.register("Reaching-v0", Reaching)
     env = make_env("Reaching-v0")
     config = SMALL.replace(
@@ -95,7 +95,7 @@ def test_an_agent_learns_to_reach(tmp_path):
     assert resumed.update(4) == agent.update(4)
 
 
-def test_where_there_are_no_goals():
+def test_an_environment_without_goals_is_refused():
     buffer = ReplayBuffer(5, (4,), 1)
     for env in (Counting(), AsyncVectorEnv([goals])):
         with refuses(UsageError, "hindsight=4"):
@@ -132,7 +132,7 @@ def test_where_there_are_no_goals():
 
 
 @pytest.mark.parametrize("returned", [None, "NaN", "masked", "exits"])
-def test_rewards_that_are_none_are_a_fault_of_the_environment(returned):
+def test_invalid_rewards_of_compute_reward_are_an_environment_error(returned):
     def compute_reward(achieved, desired, info):
         if returned == "exits":
             raise SystemExit(0)
@@ -146,7 +146,7 @@ def test_rewards_that_are_none_are_a_fault_of_the_environment(returned):
 
 
 class Cells(gym.Env):
-    """Goals of any space; the reward is minus their distance."""
+    """An environment with goals of any space; the reward is minus the distance to the goal."""
 
     action_space = gym.spaces.Box(-1, 1, (1,))
 
@@ -159,8 +159,8 @@ class Cells(gym.Env):
         return -np.abs(np.asarray(achieved, float) - desired).sum(axis=self._axes)
 
 
-def told(space, achieved, desired):
-    """The flat observation of two goals."""
+def flat_observation(space, achieved, desired):
+    """Return the flat observation with two goals."""
     of_goal = [gym.spaces.flatten(space, goal).ravel() for goal in (achieved, desired)]
     return np.concatenate([[0], *of_goal]).astype(np.float32)
 
@@ -176,9 +176,9 @@ def told(space, achieved, desired):
     ids=["MultiDiscrete", "Discrete", "2-D", "MultiBinary"],
 )
 def test_rewards_of_goals_of_every_space(space, of):
-    """From cell 0 through 2 to 5, towards 7: with the goal 5 the first step has -3, the second 0."""
+    """From cell 0 through 2 to 5, with the goal 7: relabelled with 5, the first step is worth -3 and the second 0."""
     env = FlattenObservation(Cells(space))
-    path = np.array([told(space, of(cell), of(7)) for cell in (0, 2, 5)])
+    path = np.array([flat_observation(space, of(cell), of(7)) for cell in (0, 2, 5)])
     buffer = ReplayBuffer(9, path.shape[1:], 1)
     buffer.add(path[:-1], np.zeros((2, 1)), [-5.0, -2.0], path[1:], [False] * 2, [False, True], [0] * 2)
     rows = np.tile([0, 1], (1, 100))
@@ -192,15 +192,15 @@ def test_rewards_of_goals_of_every_space(space, of):
     assert found == {(0, 2, 0.0), (0, 5, -3.0), (0, 7, -5.0), (1, 5, 0.0), (1, 7, -2.0)}
 
 
-def test_goals_that_are_no_array_are_refused():
+def test_goals_that_are_not_arrays_are_refused():
     space = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Box(0, 1, (1,))])
     with refuses(UsageError, "hindsight=4 achieved_goal Tuple Box MultiBinary"):
         make_hindsight(FlattenObservation(Cells(space)), ReplayBuffer(5, (9,), 1), 4)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_rewards_that_are_not_those_of_the_goals_are_warned_of_once(share):
-    """As a wrapper's, or of a vector's other members: all rows, or half of them, have a tenth of the reward."""
+def test_rewards_that_differ_from_compute_rewards_are_warned_of_once(share):
+    """A wrapper or some environments of a vector scale rewards: all rows, or half, have a tenth of compute_reward's."""
     buffer, relabel = walked(range(20), goal=30.0)
     others = buffer._rewards[: int(19 * share)]
     others *= 0.1
@@ -214,12 +214,12 @@ def test_rewards_that_are_not_those_of_the_goals_are_warned_of_once(share):
     assert not lacking(str(caught[0].message), said)
 
 
-def test_a_threshold_that_float32_rounds_is_no_other_reward():
-    """0.3 is within 0.3 of the goal in float64, and as float32 it is not."""
+def test_a_reward_is_not_changed_by_rounding_to_float32():
+    """A distance within the threshold 0.3 in float64 is above it in float32."""
     space = gym.spaces.Box(0, 9, (1,))
     env = FlattenObservation(Cells(space))
     env.unwrapped.compute_reward = lambda achieved, desired, info: -1.0 * (abs(achieved - desired) > 0.3)[:, 0]
-    path = np.array([told(space, [0.3], [0.0])] * 3)
+    path = np.array([flat_observation(space, [0.3], [0.0])] * 3)
     buffer, rows = ReplayBuffer(9, (3,), 1), np.zeros((1, 8), int)
     buffer.add(path[:-1], np.zeros((2, 1)), [0.0, 0.0], path[1:], [False] * 2, [False, True], [0] * 2)
     assert env.unwrapped.compute_reward(np.float64([[0.3]]), np.float64([[0.0]]), {}) == 0
@@ -230,6 +230,6 @@ def test_a_threshold_that_float32_rounds_is_no_other_reward():
 
 
 @pytest.mark.parametrize("options", [{"n_steps": 2}, {"prioritised": "lap"}])
-def test_beside_other_ways_to_draw(options):
+def test_with_other_sampling_options(options):
     with refuses(UsageError, "hindsight 4 n_steps prioritised"):
         SMALL.replace(**options)

@@ -1,4 +1,4 @@
-"""Images as Atari's and CarRacing's are: stacked frames train, and the replay memory is one that fits."""
+"""Image observations like Atari's and CarRacing's: training on stacked frames, and a replay memory that fits."""
 
 import json
 
@@ -19,7 +19,7 @@ GB = 1_000_000_000
 
 
 class Screen(gym.Env):
-    """Random pictures; episodes of five steps."""
+    """Random images, in episodes of five steps."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
 
@@ -30,13 +30,13 @@ class Screen(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._steps = 0
-        return self._picture(), {}
+        return self._image(), {}
 
     def step(self, action):
         self._steps += 1
-        return self._picture(), 1.0, self._steps == 5, False, {}
+        return self._image(), 1.0, self._steps == 5, False, {}
 
-    def _picture(self):
+    def _image(self):
         return self.np_random.integers(0, 256, self.observation_space.shape, dtype=np.uint8)
 
 
@@ -52,7 +52,7 @@ def environments():
     [(True, "auto", UncompiledLearner, 1), (True, "xla", XLALearner, 2), (False, "auto", UncompiledLearner, 2)],
 )
 def test_stacked_frames_train(jit, compiler, learner, updates_per_call):
-    """On a CPU nothing compiles convolutions unless it is asked to: XLA's took 56 times as long as TensorFlow's."""
+    """On a CPU, convolutions are compiled only on request: XLA's took 56 times as long as TensorFlow's."""
     env = gym.wrappers.FrameStackObservation(Screen((12, 12)), 4)
     config = DQNConfig(
         network="conv",
@@ -72,7 +72,7 @@ def test_stacked_frames_train(jit, compiler, learner, updates_per_call):
     assert env.action_space.contains(agent.predict(env.reset()[0])[0])
 
 
-def test_images_train_a_policy_of_ones_own_network():
+def test_images_train_an_actor_of_a_custom_network():
     env = Screen((12, 12, 3), discrete=False)
     config = DDPGConfig(batch_size=2, buffer_size=50, learning_starts=4, updates_per_call=2)
     small = conv(((4, 3, 2),), dense=(4,))
@@ -87,7 +87,7 @@ def test_images_train_a_policy_of_ones_own_network():
     ("shape", "kernel"),
     [((12, 12), 1), ((12, 12, 3), 3), ((4, 12, 12), 4), ((4, 12, 16), 4), ((4, 12, 12, 3), 12), ((3, 16, 12), 3)],
 )
-def test_frames_in_front_are_channels(shape, kernel):
+def test_stacked_frames_are_channels(shape, kernel):
     with tf.Graph().as_default():
         network = conv(((5, 3, 2),), dense=(4,))
         network(tf.compat.v1.placeholder(tf.float32, [None, *shape]))
@@ -95,7 +95,7 @@ def test_frames_in_front_are_channels(shape, kernel):
         assert tuple(weights.shape) == (3, 3, kernel, 5)
 
 
-def test_the_order_of_stacked_frames_is_that_of_channels():
+def test_channels_keep_the_order_of_stacked_frames():
     pictures = np.random.default_rng(0).normal(size=(2, 3, 4, 5, 2)).astype(np.float32)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         from ddpg.networks.layers import _images
@@ -106,7 +106,7 @@ def test_the_order_of_stacked_frames_is_that_of_channels():
     np.testing.assert_array_equal(single[1, 3, 4], pictures[1, :, 3, 4, 0])
 
 
-def test_the_memory_that_nobody_asked_for_is_one_that_fits(tmp_path, monkeypatch, capsys):
+def test_the_default_buffer_size_fits_into_memory(tmp_path, monkeypatch, capsys):
     """A transition of Racing takes 2 x 96 x 96 x 3 bytes and five numbers; half of 10 GB holds 90,389 of them."""
     monkeypatch.setattr(memory_limit, "memory_limit", lambda: 10 * GB)
     (tmp_path / "options.toml").write_text("buffer_size = 1234")
@@ -123,7 +123,7 @@ def test_the_memory_that_nobody_asked_for_is_one_that_fits(tmp_path, monkeypatch
         assert ("--buffer-size 90389" in err) == (size == 90_389)
 
 
-def test_a_run_notes_the_memory_that_it_has(tmp_path, monkeypatch, capsys):
+def test_a_run_records_its_buffer_size(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(memory_limit, "memory_limit", lambda: 2 * GB)
     small = ["--network", "conv", "--hidden", "4", "--batch-size", "2", "--updates-per-call", "1", "--no-jit"]
     few = ["--total-timesteps", "12", "--evaluation-episodes", "1", "--no-progress-bar", "--learning-starts", "4"]
@@ -133,8 +133,8 @@ def test_a_run_notes_the_memory_that_it_has(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "Screen-v0" / "1" / "config.json").read_text())["config"]["buffer_size"] == size
 
 
-def test_too_large_a_memory_is_one_line_with_what_fits(monkeypatch):
-    """As Pong's million transitions were: an allocation that the system refuses."""
+def test_a_buffer_larger_than_memory_is_a_one_line_error_with_the_largest_size(monkeypatch):
+    """Like a million transitions of Pong: an allocation that the system refuses."""
 
     def refuse(*arguments):
         raise MemoryError("Unable to allocate 188. GiB")
@@ -146,8 +146,8 @@ def test_too_large_a_memory_is_one_line_with_what_fits(monkeypatch):
         DQN(Screen((210, 160, 3)), DQNConfig(network="conv"), seed=0)
 
 
-def test_a_replay_memory_that_numpy_cannot_allocate_is_one_line_with_what_fits(monkeypatch):
-    monkeypatch.setattr(resource_limits, "REPLAY", 1 << 62)  # so that allocating is what fails
+def test_a_failed_allocation_is_a_one_line_error_with_the_largest_size(monkeypatch):
+    monkeypatch.setattr(resource_limits, "REPLAY", 1 << 62)  # so that the allocation fails
     env = Screen((96, 96, 3), discrete=False)
     with refuses(UsageError, "buffer_size=1000000000 --buffer-size") as caught:
         DDPG(env, DDPGConfig(buffer_size=10**9), seed=0)

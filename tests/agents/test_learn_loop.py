@@ -1,4 +1,4 @@
-"""Updates beside the steps of the environments: which, from what, in any order; and what becomes of failures."""
+"""Updates that run while environments step (``overlap``): their number, their data, and errors in either."""
 
 import threading
 
@@ -15,11 +15,11 @@ from ddpg.errors import EnvironmentFault
 SMALL = DDPGConfig(
     hidden=(4,), batch_size=4, learning_starts=0, updates_per_call=2, buffer_size=50, jit=False, optimizer="sgd"
 )
-LIMIT = 20  # seconds that one side waits for the other, which takes milliseconds
+LIMIT = 20  # seconds for a wait that takes milliseconds
 
 
-class Noting(Callback):
-    """Notes updates made after each step, and what was remembered before each call of updates."""
+class UpdateRecorder(Callback):
+    """Records the number of updates after each step, and the memory's size before each call of updates."""
 
     def __init__(self):
         self.made, self.remembered = [], []
@@ -39,22 +39,22 @@ def weights_of(agent):
     ("overlap", "made", "remembered"),
     [(False, [0, 2, 2, 4, 4, 6], [2, 4, 6]), (True, [0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5])],
 )
-def test_owed_updates_are_made_beside_the_next_step_from_what_was_stored_before_it(overlap, made, remembered):
-    notes = Noting()
+def test_due_updates_run_beside_the_next_step_on_what_was_stored_before_it(overlap, made, remembered):
+    notes = UpdateRecorder()
     DDPG(Counting(7), SMALL.replace(overlap=overlap), seed=0).learn(6, [notes])
     assert (notes.made, notes.remembered) == (made, remembered)
 
 
-def test_updates_of_a_vector_are_those_that_its_last_step_earned():
-    """Two environments: 2 transitions a step, 1.5 updates; the call of the fourth step learns from those of three."""
-    notes = Noting()
+def test_a_vectors_updates_run_beside_its_next_step():
+    """Two environments: 2 transitions and 1.5 updates a step; the updates of step three run in the fourth step."""
+    notes = UpdateRecorder()
     config = SMALL.replace(overlap=True, updates_per_call=1, updates_per_step=0.75)
     DDPG(ReusingVector(AutoresetMode.SAME_STEP), config, seed=0).learn(8, [notes])
     assert (notes.made, notes.remembered) == ([0, 1, 3, 4], [2, 4, 6])
 
 
 class Meeting(Counting):
-    """Waits in its second step, beside which updates are made, for the end of the updates; or lets them wait for it."""
+    """Its second step either waits for the updates that run beside it, or makes them wait for it."""
 
     def __init__(self, env_first):
         super().__init__(7)
@@ -76,15 +76,15 @@ class Meeting(Counting):
         self.updated.set()
 
 
-class Told(Callback):
+class OnUpdate(Callback):
     def __init__(self, function):
         self.on_update = function
 
 
 @pytest.mark.parametrize("env_first", [True, False])
-def test_whichever_ends_first_the_numbers_are_the_same(env_first):
+def test_results_do_not_depend_on_which_ends_first(env_first):
     env = Meeting(env_first)
-    agent = DDPG(env, SMALL.replace(overlap=True), seed=0).learn(20, [Told(env.note)])
+    agent = DDPG(env, SMALL.replace(overlap=True), seed=0).learn(20, [OnUpdate(env.note)])
     assert env.waits == 1
     plain = DDPG(Counting(7), SMALL.replace(overlap=True), seed=0).learn(20)
     np.testing.assert_array_equal(weights_of(agent), weights_of(plain))
@@ -92,7 +92,7 @@ def test_whichever_ends_first_the_numbers_are_the_same(env_first):
     assert not np.array_equal(weights_of(agent), weights_of(without))
 
 
-def test_processes_do_what_one_process_does():
+def test_a_vector_in_processes_gives_the_results_of_one_in_this_process():
     found = []
     for mode in ("sync", "async"):
         env = gym.make_vec("Pendulum-v1", 2, mode)
@@ -103,8 +103,8 @@ def test_processes_do_what_one_process_does():
     np.testing.assert_array_equal(*found)
 
 
-def test_learning_goes_on_exactly(tmp_path):
-    """14 steps are two episodes; at their end an update is owed, which the checkpoint keeps."""
+def test_an_interrupted_agent_resumes_exactly(tmp_path):
+    """14 steps are two episodes; at their end an update is due, which the checkpoint keeps."""
     config = SMALL.replace(overlap=True, noise="ornstein_uhlenbeck", learning_rate_schedule="constant")
     whole = DDPG(Counting(7), config, seed=0).learn(14).learn(9)
     first = DDPG(Counting(7), config, seed=0).learn(14)
@@ -112,13 +112,13 @@ def test_learning_goes_on_exactly(tmp_path):
     first.save(tmp_path / "c")
     rest = DDPG.load(tmp_path / "c", Counting(7)).learn(9)
     assert rest.num_updates == whole.num_updates == 22
-    # Which episode it is stands in the observations, and a new environment counts anew.
+    # Observations contain the episode's number, which restarts in a new environment.
     assert len(rest.replay) == len(whole.replay)
     same = DDPG(Counting(7), config, seed=0).learn(3).learn(20)
     np.testing.assert_array_equal(weights_of(same), weights_of(whole))
 
 
-def no_thread_is_left():
+def no_update_thread_is_left():
     for thread in threading.enumerate():
         if thread.name == "ddpg-beside":
             thread.join(LIMIT)
@@ -126,19 +126,19 @@ def no_thread_is_left():
     return True
 
 
-def test_a_step_that_fails_is_told_once_the_updates_are_made():
+def test_an_error_in_a_step_is_raised_after_the_updates():
     agent = DDPG(Counting(7, nan_at=5), SMALL.replace(overlap=True), seed=0)
     with refuses(EnvironmentFault, "step 5 episode 1"):
         agent.learn(10)
-    assert (agent.num_timesteps, agent.num_updates) == (4, 4)  # the fourth beside the step that failed
-    assert no_thread_is_left()
+    assert (agent.num_timesteps, agent.num_updates) == (4, 4)  # the fourth update ran beside the step that failed
+    assert no_update_thread_is_left()
     agent.env.nan_at = None
     agent.learn(10)
     assert agent.num_updates == 13
 
 
 class Slow(Counting):
-    """Its second step waits until it is let go, and tells that it has ended."""
+    """Its second step waits for an event, and sets another when it has ended."""
 
     def __init__(self):
         super().__init__(7)
@@ -153,7 +153,7 @@ class Slow(Counting):
         return result
 
 
-def test_updates_that_fail_are_told_once_the_step_has_ended():
+def test_an_error_in_updates_is_raised_after_the_step():
     env = Slow()
 
     def fail(agent, metrics):
@@ -161,6 +161,6 @@ def test_updates_that_fail_are_told_once_the_step_has_ended():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        DDPG(env, SMALL.replace(overlap=True), seed=0).learn(10, [Told(fail)])
+        DDPG(env, SMALL.replace(overlap=True), seed=0).learn(10, [OnUpdate(fail)])
     assert env.ended
-    assert no_thread_is_left()
+    assert no_update_thread_is_left()

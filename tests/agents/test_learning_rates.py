@@ -1,4 +1,4 @@
-"""Learning rates are options: what a configuration says holds, whatever was saved or scheduled before."""
+"""Learning rates are options: the configuration decides, not what was saved or scheduled before."""
 
 import gymnasium as gym
 import numpy as np
@@ -41,7 +41,7 @@ def test_a_changed_configuration_changes_the_rates_of_a_loaded_agent(finished):
     np.testing.assert_allclose(rates(DDPG.load(finished)), [1e-3, 1e-3], rtol=1e-6)
 
 
-def test_a_finished_schedule_does_not_stop_a_constant_one(finished):
+def test_a_finished_schedule_does_not_stop_later_learning_at_a_constant_rate(finished):
     loaded = DDPG.load(finished, gym.make("Pendulum-v1"), config=SMALL)
     before = weights(loaded)
     loaded.learn(40)
@@ -57,8 +57,8 @@ def test_updates_after_a_scheduled_learn_are_at_the_configured_rates():
 
 
 @pytest.mark.parametrize("kind", [DDPG, DQN])
-def test_a_second_call_goes_on_from_where_the_agent_stands(kind):
-    """The schedule runs from the agent's first step to the end of the call."""
+def test_a_second_call_continues_the_schedule_at_the_agents_step(kind):
+    """The schedule spans from the agent's first step to the end of the call."""
     env = gym.make("Pendulum-v1" if kind is DDPG else "CartPole-v1")
     config = SMALL if kind is DDPG else DQNConfig(hidden=(4,), batch_size=4, learning_starts=10, jit=False)
     agent = kind(env, config.replace(learning_rate_schedule="linear", updates_per_call=1), seed=0)
@@ -77,7 +77,7 @@ def test_a_second_call_goes_on_from_where_the_agent_stands(kind):
 @pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "constant"])
 @pytest.mark.parametrize("compiled", [{"compiler": "native"}, {"compiler": "xla"}], ids=str)
 def test_every_compiler_follows_every_schedule(name, compiled):
-    """Weights after scheduled SGD are those of the uncompiled updates, and not those at constant rates."""
+    """Scheduled SGD gives the weights of uncompiled updates, and not those of constant rates."""
 
     def learned(**options):
         config = SMALL.replace(actor_learning_rate=0.01, critic_learning_rate=0.01, **options)

@@ -1,4 +1,4 @@
-"""An agent says what it is, hands out its parameters and takes them back, and is closed once and for all."""
+"""An agent's repr, getting and setting its parameters, and closing it."""
 
 import gymnasium as gym
 import numpy as np
@@ -22,20 +22,20 @@ def filled(seed):
 
 @pytest.fixture(scope="module")
 def agents():
-    """Two agents of different seeds; the first has made three updates."""
+    """Two agents with different seeds; the first has made three updates."""
     one, other = filled(0), filled(1)
     one.update(3)
     return one, other
 
 
-def test_repr_is_a_line_of_what_it_is(agents):
+def test_repr_is_one_descriptive_line(agents):
     text = repr(agents[0])
     assert text == "DDPG(as TD3, Box(2,) -> Box(1,), hidden layers of 4-3, 6 steps, 3 updates)"
     agent = DQN((OBSERVATIONS, gym.spaces.Discrete(3)), DQNConfig(hidden=(4,)), seed=0)
     assert repr(agent) == "DQN(Box(2,) -> Discrete(3), hidden layers of 4, 0 steps, 0 updates)"
 
 
-def test_parameters_come_back_exactly_and_updates_go_on_alike(agents):
+def test_set_parameters_restores_everything_that_updates_depend_on(agents):
     one, other = agents
     parameters = one.get_parameters()
     assert any((parameters[name] != value).any() for name, value in other.get_parameters().items())
@@ -44,14 +44,14 @@ def test_parameters_come_back_exactly_and_updates_go_on_alike(agents):
         np.testing.assert_array_equal(value, parameters[name], name)
     states = np.random.default_rng(1).uniform(-1, 1, (5, 2))
     np.testing.assert_array_equal(one.predict(states)[0], other.predict(states)[0])
-    # The optimisers' slots, targets and the count that delays the actor too: the next update is the same.
+    # Optimizer slots, targets and the count for the actor's delay included: the next update is the same.
     other.generators["replay"].bit_generator.state = one.generators["replay"].bit_generator.state
     assert one.update() == other.update()
     for name, value in other.get_parameters().items():
         np.testing.assert_array_equal(value, one.get_parameters()[name], name)
 
 
-def test_what_was_handed_out_does_not_change(agents):
+def test_returned_parameters_are_copies(agents):
     one, _ = agents
     held = one.get_parameters()
     before = {name: value.copy() for name, value in held.items()}
@@ -60,7 +60,7 @@ def test_what_was_handed_out_does_not_change(agents):
     assert any((value != before[name]).any() for name, value in one.get_parameters().items())
 
 
-def test_some_parameters_are_set_where_that_is_meant(agents):
+def test_exact_match_false_sets_some_parameters(agents):
     _, other = agents
     before = other.get_parameters()
     name = next(name for name, value in before.items() if value.ndim == 2)
@@ -79,7 +79,7 @@ def test_some_parameters_are_set_where_that_is_meant(agents):
         (lambda name, value: {name + "x": value}, "'{name}x' '{name}'"),
     ],
 )
-def test_parameters_that_do_not_fit_are_named_and_nothing_is_set(agents, change, message):
+def test_misfit_parameters_are_named_and_none_is_set(agents, change, message):
     _, other = agents
     before = other.get_parameters()
     name = next(name for name, value in before.items() if value.shape == (2, 4))
@@ -100,7 +100,7 @@ def test_a_missing_parameter_is_named(agents):
         other.set_parameters(parameters)
 
 
-def test_a_closed_agent_says_so_and_is_closed_twice_without_harm(tmp_path):
+def test_a_closed_agent_is_named_closed_and_may_be_closed_again(tmp_path):
     with filled(0) as agent:
         agent.update()
     agent.close()

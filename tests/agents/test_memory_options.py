@@ -1,4 +1,4 @@
-"""What an agent makes of its memory: n-step returns, priorities, normalised inputs, demonstrations."""
+"""Options of the replay memory: n-step returns, priorities, normalised inputs, demonstrations."""
 
 import gymnasium as gym
 import numpy as np
@@ -30,7 +30,7 @@ def agent_of(**options):
 
 
 def constant_critic(agent, value):
-    """Let Q and Q′ be ``value`` everywhere."""
+    """Make Q and Q′ ``value`` everywhere."""
     with agent.session.as_default():
         weights = [0 * array for array in agent.critic.get_network_params()]
         agent.critic.set_network_params([*weights[:-1], np.array([value])])
@@ -40,8 +40,8 @@ def constant_critic(agent, value):
 # -- n-step returns -----------------------------------------------------------------------------------
 
 
-def test_environments_by_turns_keep_to_their_lanes():
-    """Two episodes of three steps and reward 1, one step of each by turns; γ = 0.5 and n = 2."""
+def test_returns_of_interleaved_environments_are_separate():
+    """Two episodes of three steps with reward 1, interleaved; γ = 0.5 and n = 2."""
     returns = {}
     for env_indices in ((0, 0), (0, 1)):
         agent = agent_of(n_steps=2, normalize_rewards=True)
@@ -53,13 +53,13 @@ def test_environments_by_turns_keep_to_their_lanes():
         scale = agent.memory.rewards.state()
         returns[env_indices] = drawn.rewards[:, 0].tolist(), float(scale["largest"])
     assert returns[0, 1] == ([1.5, 1.5, 1.5, 1.5, 1.0, 1.0], 1.75)
-    assert returns[0, 0] == ([1.0] * 6, 1.0)  # in one lane nothing follows what was before
+    assert returns[0, 0] == ([1.0] * 6, 1.0)  # with one index no row continues the one before
     with refuses(UsageError, "env_index=-1"):
         agent.observe(np.zeros(2), [0.0], 1.0, np.zeros(2), False, False, env_index=-1)
 
 
 def test_three_step_returns_of_an_agent():
-    """γ = 0.5, Q = Q′ = 8. Rewards 1, 2, 3 and the end: y = 1 + 1 + 0.75, 2 + 1.5, 3; before a cut also Q′."""
+    """γ = 0.5, Q = Q′ = 8. Rewards 1, 2, 3: y = 1 + 1 + 0.75, 2 + 1.5, 3; if truncated, a share of Q′ is added."""
     agent = agent_of(n_steps=3, prioritised="proportional", priority_exponent=1.0, batch_size=64)
     constant_critic(agent, 8.0)
     for terminated in (True, False):
@@ -74,8 +74,8 @@ def test_three_step_returns_of_an_agent():
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_returns_of_a_vector_stay_in_their_environment(mode):
-    """Observations are [episode, step], rewards the step; environment i ends after 3 + i steps. A ring that wraps."""
+def test_returns_of_a_vector_stay_within_their_environment(mode):
+    """Observations are [episode, step], rewards the step; environment i ends after 3 + i steps. The ring wraps."""
     agent = DDPG(ReusingVector(mode), SMALL, seed=0).learn(100)
     stored = agent.replay.arrays()
     assert len(agent.replay) == agent.replay.capacity == 40
@@ -87,12 +87,12 @@ def test_returns_of_a_vector_stay_in_their_environment(mode):
     for start, length, total in zip(first, steps, batch.rewards[:, 0], strict=True):
         assert total == sum(0.5**k * (start + 1 + k) for k in range(length))
     short = (steps < 3) & (batch.terminated[:, 0] == 0)
-    assert short.sum() <= 4  # the newest two of each
+    assert short.sum() <= 4  # the newest two of each environment
     assert (steps == 3).sum() >= 10
 
 
-def test_nothing_leads_over_to_the_episode_of_another_learn():
-    """Where every observation is the same, only the reset tells that the episode is another."""
+def test_returns_do_not_span_two_calls_of_learn():
+    """All observations are equal, so only the reset marks the new episode."""
 
     class Still(Counting):
         def _observation(self):
@@ -109,7 +109,7 @@ def test_nothing_leads_over_to_the_episode_of_another_learn():
 # -- priorities ---------------------------------------------------------------------------------------
 
 
-def test_correction_goes_to_one_with_the_steps(monkeypatch):
+def test_the_correction_exponent_reaches_one(monkeypatch):
     agent = agent_of(prioritised="proportional", priority_correction=0.2, priority_correction_steps=8)
     seen = []
     sample = agent.memory.sampler.sample
@@ -126,8 +126,8 @@ def test_correction_goes_to_one_with_the_steps(monkeypatch):
     np.testing.assert_allclose(seen, [0.3, 0.6, 0.9, 1.0])
 
 
-def test_priorities_follow_the_errors_of_every_update_of_a_call():
-    """Rewards 0 to 9, ended, and Q = 0: |δ| is the reward, but for what steps of 1e-12 change."""
+def test_priorities_are_the_errors_of_all_updates_in_a_call():
+    """Rewards 0 to 9, terminated, and Q = 0: |δ| is the reward, up to steps of 1e-12."""
     rates = {"actor_learning_rate": 1e-12, "critic_learning_rate": 1e-12}
     agent = agent_of(prioritised="lap", priority_exponent=1.0, batch_size=64, **rates)
     constant_critic(agent, 0.0)
@@ -140,8 +140,8 @@ def test_priorities_follow_the_errors_of_every_update_of_a_call():
 # -- normalised inputs --------------------------------------------------------------------------------
 
 
-def test_acting_and_learning_see_the_same_numbers():
-    """Observations [0, 1] and [4, 3]: normalised ±1 each. The critic and the actor then know nothing of the scale."""
+def test_acting_and_learning_normalise_alike():
+    """Observations [0, 1] and [4, 3] are normalised to ±1, for both critic and actor."""
     agent, plain = agent_of(normalize_observations=True), agent_of()
     told = []
     for other, states in ((agent, [[0, 1], [4, 3]]), (plain, [[-1, -1], [1, 1]])):
@@ -151,15 +151,15 @@ def test_acting_and_learning_see_the_same_numbers():
     assert told[0] == pytest.approx(told[1], rel=1e-4)
     query = np.array([[6.0, 2.0], [4.0, 1e9]])
     np.testing.assert_allclose(agent.predict(query)[0], plain.predict([[2.0, 0.0], [1.0, 10.0]])[0], atol=1e-4)
-    np.testing.assert_array_equal(agent.replay.arrays()["observations"], [[0, 1], [4, 3]])  # as they were
+    np.testing.assert_array_equal(agent.replay.arrays()["observations"], [[0, 1], [4, 3]])  # stored as observed
     state = agent.policy.normaliser.state()
     assert state["count"] == 2
     evaluate(agent, Counting(5), 2)
     np.testing.assert_array_equal(agent.policy.normaliser.state()["mean"], state["mean"])
 
 
-def test_observations_count_once_each_where_they_were_acted_in():
-    """The next observation is the one of the next step, or where an episode ended, of none."""
+def test_each_observation_acted_in_is_counted_once():
+    """The next observation is not counted: it is that of the next step, or the episode's last."""
     agent = agent_of(normalize_observations=True)
     for before in (0.0, 2.0):
         agent.observe(np.full(2, before), [0.0], 0.0, np.full(2, 10.0), True, False)
@@ -169,16 +169,16 @@ def test_observations_count_once_each_where_they_were_acted_in():
 
 
 @pytest.mark.parametrize(("terminated", "truncated", "largest"), [(0, 0, 6.0), (1, 0, 4.0), (0, 1, 4.0)])
-def test_the_return_that_scales_rewards_begins_anew_with_an_episode(terminated, truncated, largest):
-    """γ = 0.5: G is 4, and then 4 + 2 unless the episode was over, or cut."""
+def test_the_return_that_scales_rewards_restarts_with_an_episode(terminated, truncated, largest):
+    """γ = 0.5: G is 4, and then 4 + 2 unless the episode was terminated or truncated."""
     agent = agent_of(normalize_rewards=True)
     for _ in range(2):
         agent.observe(np.zeros(2), [0.0], 4.0, np.zeros(2), bool(terminated), bool(truncated))
     assert agent.memory.statistics()["rewards.largest"] == largest
 
 
-def test_what_is_observed_within_an_episode_of_learn_is_no_part_of_its_return():
-    """Rewards 1, 2, 3 in the episode, and 3 beside each, in the same lane: with γ = 0.5 no return is above 3."""
+def test_transitions_observed_during_learn_are_not_part_of_its_returns():
+    """Rewards 1, 2, 3 in the episode, and 3 observed beside each with the same index: with γ = 0.5 none exceeds 3."""
     agent = DDPG(Counting(3), SMALL.replace(normalize_rewards=True, learning_starts=50), seed=0)
 
     def observes(agent):
@@ -189,7 +189,7 @@ def test_what_is_observed_within_an_episode_of_learn_is_no_part_of_its_return():
 
 
 def test_rewards_are_divided_by_the_scale_of_returns():
-    """One transition of reward −6, ended: G = −6, so the scale is 6 / 5 and r becomes −5."""
+    """One terminal transition with reward −6: G = −6, so the scale is 6 / 5, and r becomes −5."""
     agent = agent_of(normalize_rewards=True)
     constant_critic(agent, 0.0)
     agent.observe(np.zeros(2), [0.0], -6.0, np.ones(2), True, False)
@@ -197,7 +197,7 @@ def test_rewards_are_divided_by_the_scale_of_returns():
     assert agent.replay.arrays()["rewards"].tolist() == [[-6]]
 
 
-def test_returns_are_those_of_each_environment_of_a_vector():
+def test_returns_are_computed_per_environment_of_a_vector():
     """γ = 0.5, rewards 1, 2, 3 and 1, 2, 3, 4: the returns are 1, 2.5, 4.25, and 6.125 at the fourth step."""
     agent = DDPG(ReusingVector(AutoresetMode.SAME_STEP), SMALL.replace(normalize_rewards=True), seed=0).learn(24)
     seen = [[1, 2.5, 4.25], [1, 2.5, 4.25, 6.125]]
@@ -213,7 +213,7 @@ def test_images_are_not_normalised():
 # -- saving -------------------------------------------------------------------------------------------
 
 
-def test_a_loaded_agent_goes_on_with_everything(tmp_path):
+def test_a_loaded_agent_continues_with_memory_priorities_and_statistics(tmp_path):
     agent = DDPG(Counting(7), SMALL.replace(**EVERYTHING), seed=0).learn(30)
     assert checkpoint.read(agent.save(tmp_path / "best", replay=False))[1].keys() == {"variables", "statistics"}
     loaded = DDPG.load(agent.save(tmp_path / "c"), Counting(7))
@@ -233,7 +233,7 @@ def test_a_checkpoint_without_statistics(tmp_path):
         DDPG.load(path, config=SMALL.replace(normalize_observations=True))
 
 
-# -- what is refused, and what is not -----------------------------------------------------------------
+# -- invalid combinations -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_checkpoint_without_statistics(tmp_path):
         ({"dataset_share": 0.5, "prioritised": "lap"}, "dataset_share=0.5 prioritised='lap'"),
     ],
 )
-def test_options_that_do_not_go_together(options, message):
+def test_conflicting_options_are_refused(options, message):
     with refuses(UsageError, message):
         SMALL.replace(**options)
 
@@ -272,7 +272,7 @@ def test_demonstrations_are_remembered():
     agent = agent_of(n_steps=2, normalize_observations=True, normalize_rewards=True)
     agent.remember(**DEMONSTRATED)
     stored = agent.replay.arrays()
-    assert stored["actions"][:, 0].tolist() == [0, 1, -1, 0]  # the box is [-2, 4]
+    assert stored["actions"][:, 0].tolist() == [0, 1, -1, 0]  # scaled from the box [-2, 4]
     for name in ("observations", "next_observations"):
         np.testing.assert_array_equal(stored[name], DEMONSTRATED[name])
     assert agent.replay.gather(np.arange(4), 2, 0.5).discounts[:, 0].tolist() == [0.25, 0.25, 0.5, 0.5]
@@ -280,7 +280,7 @@ def test_demonstrations_are_remembered():
     assert agent.largest_reward == 9
     assert agent.policy.normaliser.state()["count"] == 4
     assert agent.memory.rewards.scale == pytest.approx(np.std([1, 2.5, 4.25, 9]))
-    agent.remember([[1, 1]], [[1.0]], [0], [[1, 2]], [True], [False])  # another's: not the end of the last one
+    agent.remember([[1, 1]], [[1.0]], [0], [[1, 2]], [True], [False])  # another episode's, not the last row's successor
     assert agent.replay.gather(np.arange(5), 2, 0.5).discounts[:, 0].tolist() == [0.25, 0.25, 0.5, 0.5, 0.5]
     none = np.zeros(0, bool)
     agent.remember(np.zeros((0, 2)), [], [], np.zeros((0, 2)), none, none)
@@ -288,15 +288,15 @@ def test_demonstrations_are_remembered():
     agent.update(2)
 
 
-def test_the_scale_of_demonstrated_returns_is_of_rows_that_follow_each_other():
-    """A row that does not begin where the one before ended begins a return, as it begins an episode in memory."""
+def test_returns_of_demonstrations_follow_their_episodes():
+    """A row that does not continue the previous one begins a return, as it begins an episode in memory."""
     agent = agent_of(normalize_rewards=True)
     no = np.zeros(3, bool)
     agent.remember([[0, 0], [5, 5], [5, 6]], [[0.0]] * 3, [1, 2, 3], [[0, 1], [5, 6], [5, 7]], no, no)
     assert agent.memory.rewards.scale == pytest.approx(np.std([1, 2, 4]))
 
 
-def test_more_demonstrations_than_there_is_room():
+def test_more_demonstrations_than_the_buffer_holds():
     agent = agent_of(buffer_size=3)
     agent.remember(**DEMONSTRATED)
     assert agent.replay.arrays()["rewards"][:, 0].tolist() == [9, 2, 3]
@@ -304,8 +304,8 @@ def test_more_demonstrations_than_there_is_room():
 
 @pytest.mark.parametrize("kind", [DDPG, DQN])
 @pytest.mark.parametrize(("share", "counts"), [(None, None), (0.5, 4), (0.25, 2)])
-def test_a_share_of_each_minibatch_is_demonstrated(kind, share, counts):
-    """Four demonstrated rows and 36 of the agent's own, whose reward is 0: of each 8, a share or what chance gives."""
+def test_the_share_of_demonstrations_in_each_minibatch(kind, share, counts):
+    """Four demonstrated rows and 36 own ones with reward 0: of each 8, a fixed share, or as uniformly drawn."""
     small = {"hidden": (4,), "batch_size": 8, "jit": False, "dataset_share": share}
     space, config = (ACTIONS, DDPGConfig) if kind is DDPG else (gym.spaces.Discrete(3), DQNConfig)
     agent = kind((BOX, space), config(**small), seed=0)
@@ -317,7 +317,7 @@ def test_a_share_of_each_minibatch_is_demonstrated(kind, share, counts):
     found = (batch.rewards[..., 0] > 0).sum(axis=1)
     assert np.isin(batch.rewards, [0, 1, 2, 3, 9]).all()
     if counts is None:
-        assert 0.3 < found.mean() < 1.5  # 8 of 10 %
+        assert 0.3 < found.mean() < 1.5  # 10 % of 8
     else:
         assert {*found} == {counts}
     agent.update(2)
@@ -339,7 +339,7 @@ def test_a_share_of_each_minibatch_is_demonstrated(kind, share, counts):
         ({"truncated": [0]}, "truncated shape"),
     ],
 )
-def test_what_is_no_demonstration(refusing, changes, message):
+def test_invalid_demonstrations_are_refused(refusing, changes, message):
     with refuses(UsageError, message):
         refusing.remember(**(DEMONSTRATED | changes))
     assert len(refusing.replay) == 0
@@ -360,7 +360,7 @@ def refusing():
     ],
     ids=["outside", "floats", "column", "bools"],
 )
-def test_a_discrete_action_that_is_none_is_named_by_its_row(actions, words):
+def test_an_invalid_discrete_action_is_named_with_its_row(actions, words):
     agent = DQN((gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)), DQNConfig(hidden=(4,), jit=False), seed=0)
     states = np.zeros((3, 2), np.float32)
     with refuses(UsageError, words):

@@ -1,4 +1,4 @@
-"""Which agent a checkpoint or a run directory holds."""
+"""Loading an agent from a checkpoint or a run directory."""
 
 import pytest
 from gymnasium.spaces import Box, Discrete
@@ -25,7 +25,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("which", "steps"), [({}, 30), ({"which": "latest"}, 30), ({"which": "best"}, 20)])
-def test_a_run_directory_has_the_checkpoint_that_is_asked_for(run, which, steps):
+def test_the_requested_checkpoint_of_a_run_directory_is_loaded(run, which, steps):
     assert load_agent(run, **which).num_timesteps == steps
 
 
@@ -34,11 +34,11 @@ def test_a_checkpoint_is_loaded_as_the_class_that_saved_it(tmp_path):
     assert type(load_agent(tmp_path / "dqn")) is DQN
 
 
-def test_where_nothing_is(tmp_path):
+def test_a_missing_checkpoint_is_refused(tmp_path):
     with refuses(UsageError, "nothing"):
         load_agent(tmp_path / "nothing")
 
 
-def test_an_agent_fits_its_actions():
+def test_the_agent_class_fits_the_action_space():
     assert agent_for(BOX) is DDPG
     assert agent_for(Discrete(3)) is DQN

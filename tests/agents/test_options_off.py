@@ -1,4 +1,4 @@
-"""What an option costs that is off: nothing. Same seed, same numbers as before any option of the family was there."""
+"""Disabled options cost nothing: the same seed gives the same numbers as before the options existed."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "plain_runs.npz"
 @pytest.mark.parametrize("jit", [False, True], ids=["uncompiled", "compiled"])
 @pytest.mark.parametrize("name", RUNS)
 def test_same_seed_same_numbers_as_before(name, jit):
-    """A random number more, or in another order, and every later action is another; a term more, and the weights."""
+    """An additional random number would change all later actions, an additional term the weights."""
     with np.load(GOLDEN) as stored:
         before = {what: stored[f"{name}/{what}"] for what in ("actions", "weights")}
     now = run(name, jit=jit)
@@ -24,8 +24,8 @@ def test_same_seed_same_numbers_as_before(name, jit):
         np.testing.assert_allclose(now[what], values, rtol=0, atol=2e-6, err_msg=what)
 
 
-def test_nothing_is_kept_for_what_is_off():
-    """Weights and biases of three layers, their moving averages and Adam's moments; its two powers and the rate."""
+def test_disabled_options_have_no_variables():
+    """Weights and biases of three layers, their moving averages and Adam's moments; Adam's two powers and the rate."""
     agent = DDPG((Swing.observation_space, ACTIONS), DDPGConfig(**SMALL), seed=0)
     with agent.graph.as_default():
         assert len(tf.compat.v1.global_variables()) == 2 * (3 * 2 * 4 + 3)

@@ -1,4 +1,4 @@
-"""Each option of the family on each way of the gradient: it changes what is learned, or both are refused by name."""
+"""Each option with each gradient path: it changes what is learned, or both are refused by name."""
 
 import functools
 
@@ -18,12 +18,12 @@ REFUSED = {
     ("huber", "output_delta"),
     *(("pre_activation_penalty", way) for way in ("inverting", "zeroing")),
 }
-SAME = [("target", "online", "residual_gradient")]  # what goes back through y has y of the online critic anyhow
+SAME = [("target", "online", "residual_gradient")]  # the residual gradient's y is that of the online critic anyway
 
 
 @functools.cache
 def learned(options):
-    """Return the weights after 30 steps of which the last 14 learned, all in one row."""
+    """Return the weights after 30 steps, 14 of them with updates, as one row."""
     small = SMALL | {"hidden": (8, 8), "batch_size": 8, "learning_starts": 16, "output_init": "fan_in", "jit": False}
     one_by_one = ("td_target", "placeholder") in options
     env = gym.wrappers.TransformReward(Swing(ACTIONS), lambda reward: 10 * reward)

@@ -1,4 +1,4 @@
-"""An action is finite, or an error that names the observation: of agents, exported policies and while learning."""
+"""Actions are finite, or an error names the observation: of agents, of exported policies, and during learning."""
 
 import gymnasium as gym
 import numpy as np
@@ -29,21 +29,21 @@ def agent(request):
         agent = DQN((BOX, gym.spaces.Discrete(3)), DQNConfig(**options), seed=0)
     else:
         agent = DDPG(SPACES, DDPGConfig(**options), seed=0)
-    # Weights as after learning: those of the output layer begin so small that only some observations overflow.
+    # Larger weights, as after learning: initially those of the output layer are too small to overflow.
     weights = agent.get_parameters()
     agent.set_parameters({n: 30 * v if v.ndim == 2 else v for n, v in weights.items()})
     return agent
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_no_agent_acts_by_nan(agent, deterministic, recwarn):
+def test_an_agent_refuses_to_act_with_nan(agent, deterministic, recwarn):
     with refuses(UsageError, "observation 1 3e+38"):
         agent.predict(np.stack([np.zeros(3), HUGE]), deterministic=deterministic)
     assert np.isfinite(agent.predict(np.full(3, 1e6), deterministic=deterministic)[0]).all()
     assert not recwarn.list
 
 
-def test_no_exported_policy_acts_by_nan(agent, tmp_path, recwarn):
+def test_an_exported_policy_refuses_to_act_with_nan(agent, tmp_path, recwarn):
     policy = ddpg.load_policy(agent.export(tmp_path / "policy"))
     with refuses(UsageError, "observation 0 3e+38"):
         policy.predict(HUGE)
@@ -55,7 +55,7 @@ def test_no_exported_policy_acts_by_nan(agent, tmp_path, recwarn):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_learning_ends_by_a_fault_of_the_environment(compiled):
+def test_learning_ends_with_an_environment_error(compiled):
     class Huge(Counting):
         def _observation(self):
             return HUGE if self.step_number == 3 else np.zeros(3)
@@ -68,7 +68,7 @@ def test_learning_ends_by_a_fault_of_the_environment(compiled):
     assert agent.num_timesteps == 3
 
 
-def test_weights_that_are_not_finite_are_named_and_not_the_observation():
+def test_non_finite_weights_are_named_instead_of_the_observation():
     def policy(observations):
         return observations * np.float32(np.nan)
 
@@ -78,14 +78,14 @@ def test_weights_that_are_not_finite_are_named_and_not_the_observation():
 
 @pytest.mark.parametrize("value", [0.0, -1.0, 3e38, -3e38])
 def test_large_finite_outputs_pass(value):
-    """Their squares overflow, and they are what a linear layer may put out."""
+    """Their squares overflow, but a linear layer may output them."""
     outputs = np.full((2, 3), value, np.float32)
     assert finite_outputs(lambda observations: outputs, np.zeros((2, 1), np.float32)) is outputs
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("row", [0, 1])
-def test_one_number_is_enough(value, row):
+def test_one_non_finite_number_is_enough(value, row):
     def policy(observations):
         outputs = np.zeros((len(observations), 3), np.float32)
         outputs[np.abs(observations[:, 0]) > 1, 2] = value

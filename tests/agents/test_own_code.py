@@ -1,4 +1,4 @@
-"""A user's own function that fails is one line, which names the option, the error and the line in the user's file."""
+"""An error in a user's function is one line with the option, the error, and the line in the user's file."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from ddpg.errors import OwnCodeFault
 
 SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 100, "learning_starts": 4, "updates_per_call": 2}
 AGENTS = {DDPGConfig: (DDPG, "Pendulum-v1"), DQNConfig: (DQN, "CartPole-v1")}
-# Fields whose callables take other arguments than a tensor declare them, so that this list grows with them.
+# Fields whose callables take something other than a tensor say so in their metadata; this list follows it.
 CASES = [
     (config, field.name)
     for config in AGENTS
@@ -26,7 +26,7 @@ CASES = [
 
 
 def boom(*args):
-    """The user's own function, wrong in its second line."""
+    """A user's function with an error in its second line."""
     left = len(args)
     return 1 / (left - left)
 
@@ -36,7 +36,7 @@ WHERE = f"ZeroDivisionError {Path(__file__).name} line {LINE}"
 
 
 @pytest.mark.parametrize(("config", "option"), CASES, ids=[f"{config.__name__}-{option}" for config, option in CASES])
-def test_an_error_in_ones_own_function_is_one_line(config, option):
+def test_an_error_in_a_users_function_is_one_line(config, option):
     kind, env_id = AGENTS[config]
     with (
         pytest.raises(UsageError) as caught,
@@ -47,11 +47,11 @@ def test_an_error_in_ones_own_function_is_one_line(config, option):
     assert not lacking(message, f"boom failed {WHERE}")
     assert option in message or "schedule of the learning rate" in message
     assert "\n" not in message
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)  # in Python the whole traceback is there
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)  # the traceback is kept
 
 
 class Noise:
-    """Noise of one's own whose method ``fails`` raises."""
+    """Custom noise; the method ``fails`` raises."""
 
     def __init__(self, shape, fails=""):
         self.shape, self.fails = shape, fails
@@ -70,7 +70,7 @@ class Noise:
 
 
 @pytest.mark.parametrize("method", ["sample", "reset", "state", "restore"])
-def test_so_is_one_in_a_method_of_ones_own_noise(method, tmp_path):
+def test_an_error_in_a_method_of_custom_noise_is_one_line(method, tmp_path):
     config = DDPGConfig(**SMALL, noise=lambda shape: Noise(shape, method))
 
     def learn_save_load():
@@ -85,7 +85,7 @@ def test_so_is_one_in_a_method_of_ones_own_noise(method, tmp_path):
 
 @dataclasses.dataclass
 class Checked:
-    """Noise whose constructor is generated, and calls what raises."""
+    """Noise with a generated constructor that raises."""
 
     shape: tuple
 
@@ -94,11 +94,11 @@ class Checked:
 
 
 class Inherited(Checked):
-    """Noise without a constructor of its own."""
+    """Noise with an inherited constructor."""
 
 
 class Proxy:
-    """A function that answers every attribute."""
+    """A callable with any attribute."""
 
     def __getattr__(self, name):
         return Proxy()
@@ -116,7 +116,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("options", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_the_line_is_found_whatever_was_called(options):
+def test_the_line_is_found_in_any_kind_of_callable(options):
     with pytest.raises(UsageError) as caught, DDPG(gym.make("Pendulum-v1"), DDPGConfig(**SMALL, **options)) as agent:
         agent.learn(20)
     assert not lacking(str(caught.value), WHERE)
@@ -127,7 +127,7 @@ class Unprintable(Exception):
         return "\x1b[31mred\x1b[0m"
 
 
-def test_colours_of_a_message_are_left_out():
+def test_colour_codes_in_a_message_are_removed():
     def fails(left):
         raise Unprintable
 
@@ -157,14 +157,14 @@ class Locked(Noise):
     ],
     ids=["a sample", "a ragged state", "a state", "a copy"],
 )
-def test_what_noise_gives_that_is_no_array_is_one_line(noise, words):
+def test_noise_that_returns_no_array_is_a_one_line_error(noise, words):
     with pytest.raises(UsageError) as caught, DDPG(gym.make("Pendulum-v1"), DDPGConfig(**SMALL, noise=noise)) as agent:
         agent.learn(20)
     assert not lacking(str(caught.value), words)
 
 
 class Returns(Noise):
-    """Noise that gives these values."""
+    """Noise that returns these values."""
 
     def __init__(self, shape, sample=None, state=None):
         super().__init__(shape)
@@ -178,7 +178,7 @@ class Returns(Noise):
 
 
 class Later(Noise):
-    """Noise that fails at its hundredth step."""
+    """Noise that fails in its hundredth step."""
 
     steps = 0
 
@@ -187,7 +187,7 @@ class Later(Noise):
         return boom() if Later.steps == 100 else super().sample(rng)
 
 
-def test_a_run_in_which_it_fails_is_saved_and_says_how_to_go_on(tmp_path):
+def test_a_run_whose_noise_fails_is_saved_with_a_hint_to_resume(tmp_path):
     config = DDPGConfig(**SMALL, noise=Later)
     options = {"total_timesteps": 300, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}
     with pytest.raises(OwnCodeFault) as caught:

@@ -1,4 +1,4 @@
-"""DDPG on parameterised actions: Tuple(Discrete, Tuple(Box, ...)) and OneOf(Box, ...)."""
+"""DDPG with parameterised actions: Tuple(Discrete, Tuple(Box, ...)) and OneOf(Box, ...)."""
 
 import gymnasium as gym
 import numpy as np
@@ -22,13 +22,13 @@ SMALL = DDPGConfig(
     critic_learning_rate=3e-3,
     jit=False,
 )
-# Where learning is not the point: without Adam's slots, driven step by step, and so built sooner.
+# Where nothing has to be learned: no Adam slots and the driver with the smallest graph, which is built sooner.
 QUICK = SMALL.replace(optimizer="sgd", td_target="placeholder", updates_per_call=1)
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_learns_what_to_do_and_how(space):
-    """The best is aim(7) with reward 1; uniformly random actions get about -0.1."""
+def test_learns_the_choice_and_its_parameters(space):
+    """The best action is aim(7) with reward 1; uniformly random actions get about -0.1."""
     env = Aiming(SPACES[space])
     agent = DDPG(env, SMALL.replace(jit=True), seed=0)
     agent.learn(2_000)
@@ -51,7 +51,7 @@ def test_vector_of_environments(space, mode):
     assert len(set(chosen)) == 3
 
 
-def test_same_learning_through_the_wrapper():
+def test_learning_through_the_wrapper_is_the_same():
     config = QUICK.replace(exploration_initial=1.0, exploration_final=0.1)
     agents = [DDPG(env, config, seed=0) for env in (Aiming(), FlattenParameterisedAction(Aiming()))]
     for agent in agents:
@@ -66,7 +66,7 @@ def acting(agent):
     return agent.behaviour.act(agent.policy, np.zeros((1, 1), np.float32), agent.num_timesteps)
 
 
-def test_exploration_is_epsilon_greedy_over_all_numbers():
+def test_exploration_is_epsilon_greedy_over_choices_and_parameters():
     agent = DDPG(Aiming(), QUICK.replace(noise_scale=0.0, learning_starts=0), seed=0)
     assert agent.exploration == 1.0
     policy = agent.policy(np.zeros((1, 1), np.float32))
@@ -84,7 +84,7 @@ def test_exploration_is_epsilon_greedy_over_all_numbers():
     np.testing.assert_allclose(shares, [1, 0.55, 0.1, 0.1], atol=0.04)
 
 
-def test_a_loop_of_ones_own_explores_alike():
+def test_predict_explores_in_the_same_way():
     agent = DDPG(Aiming(), QUICK.replace(noise_scale=0.0), seed=0)
     policy, _ = agent.predict([0.0])
     chosen = [agent.predict([0.0], deterministic=False)[0][0] for _ in range(300)]
@@ -99,8 +99,8 @@ def test_random_actions_are_never_counted_as_clipped():
     assert not any(acting(agent)[1].any() for _ in range(100))
 
 
-def test_all_outputs_are_inverted():
-    """Scores and parameters alike: at twice the bound, a gradient outwards turns into one inwards."""
+def test_inverting_applies_to_all_outputs():
+    """Scores and parameters alike: at twice the bound, an outward gradient turns inwards."""
     agent = DDPG(Aiming(), QUICK, seed=0)
     with agent.graph.as_default():
         gradient = agent.actor.bound_action_gradient(np.ones((1, 6), np.float32), np.full((1, 6), 2, np.float32))
@@ -125,7 +125,7 @@ def test_checkpoint_keeps_the_space(space, tmp_path):
         DDPG.load(tmp_path / "checkpoint", Aiming(other))
 
 
-def test_own_loop_stores_the_choice():
+def test_observe_stores_the_choice():
     agent = DDPG(Aiming(), QUICK, seed=0)
     agent.observe([0.0], (0, ([7.0], [0.0, 0.0], [])), 1.0, [0.0], True, False)
     np.testing.assert_allclose(agent.replay.arrays()["actions"][0], [1, -1, -1, 0.4, 0, 0], rtol=1e-6)

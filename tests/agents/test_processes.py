@@ -1,4 +1,4 @@
-"""An agent lives in the process that made it."""
+"""An agent can be used only in the process that created it."""
 
 import copy
 import os
@@ -27,13 +27,13 @@ def agent():
 
 
 @pytest.mark.parametrize("copier", [pickle.dumps, copy.deepcopy, copy.copy])
-def test_an_agent_is_not_pickled_or_copied(agent, copier):
+def test_an_agent_cannot_be_pickled_or_copied(agent, copier):
     with refuses(UsageError, "agent.save(path) DDPG.load(path env)"):
         copier(agent)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_an_agent_is_not_used_in_a_fork(agent, tmp_path):
+def test_an_agent_refuses_use_in_a_fork(agent, tmp_path):
     saved = agent.save(tmp_path / "saved")
     uses = [
         lambda: agent.predict(np.zeros(2)),
@@ -49,8 +49,8 @@ def test_an_agent_is_not_used_in_a_fork(agent, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_while_another_thread_has_the_agent_hangs_nowhere(agent):
-    """The lock is held for ever in the fork: nothing waits for it there, and closing there closes nothing here."""
+def test_no_call_hangs_in_a_fork_made_while_another_thread_holds_the_lock(agent):
+    """In the fork the lock is never released. No call waits for it, and closing there leaves the parent's agent."""
     held, let_go = threading.Event(), threading.Event()
     thread = threading.Thread(target=lambda: agent.session.lock(lambda: (held.set(), let_go.wait(60))), daemon=True)
     thread.start()
@@ -72,13 +72,13 @@ def test_a_fork_while_another_thread_has_the_agent_hangs_nowhere(agent):
 
 
 def answers_of_a_fork(uses):
-    """Return, for each of some functions called in a fork, what it was refused with, or ``"used"``."""
+    """Call functions in a fork, and return for each the message of its UsageError, or ``"used"``."""
     read, write = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that forking with threads is dangerous is what this is about
+        warnings.simplefilter("ignore")  # the warning that forking with threads is dangerous
         child = os.fork()
     if not child:
-        signal.alarm(20)  # without the refusal it may hang
+        signal.alarm(20)  # without the refusal it might hang
         try:
             for use in uses:
                 try:
@@ -126,7 +126,7 @@ forked("after")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_before_tensorflow_is_used_learns_and_one_after_it_is_refused():
+def test_learning_works_in_a_fork_made_before_tensorflow_is_used_and_is_refused_after():
     command = [sys.executable, "-c", AFTER_A_FORK]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     said = [line.split() for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""Options against the memory of the machine: refused before anything of that size is made."""
+"""Options whose arrays exceed the machine's memory are refused before anything is allocated."""
 
 import gymnasium as gym
 import numpy as np
@@ -17,12 +17,12 @@ ROW = 4 * (10 + 2 + 1 + 10 + 1 + 1)  # s, a, r, s′, terminated, truncated
 
 @pytest.fixture
 def memory(monkeypatch):
-    """Let the machine have this many bytes."""
+    """Set the memory size that the machine reports."""
     return lambda size: monkeypatch.setattr(memory_limit, "memory_limit", lambda: int(size))
 
 
-def test_what_a_run_fills_must_fit(memory):
-    """Of a million rows ten thousand, and the networks: more than 1 MB, less than 3 MB."""
+def test_the_rows_that_a_run_fills_must_fit(memory):
+    """Ten thousand rows of a million are filled; with the networks that is more than 1 MB and less than 3 MB."""
     small = DDPGConfig(hidden=(4,), batch_size=4)
     memory(3e6)
     resource_limits.check_memory(small, SPACES, rows=10_000)
@@ -34,13 +34,13 @@ def test_what_a_run_fills_must_fit(memory):
     resource_limits.check_memory(small.replace(buffer_size=100), SPACES, rows=10_000)
 
 
-def test_a_row_is_what_the_memory_stores(memory):
+def test_the_size_of_a_row_is_that_of_its_stored_fields(memory):
     for spaces, row in ((SPACES, ROW), (IMAGES, 2 * 100 + 4 * 6)):
         assert resource_limits._transition_bytes(spaces) == row
 
 
 def test_networks_must_fit(memory):
-    """One layer of a million: 10·10⁶ + 10⁶·2 weights, twice, each with an average and two of Adam; 5 a minibatch."""
+    """One layer of a million units: 10·10⁶ + 10⁶·2 weights, twice, each with an average and two moments."""
     wide = DDPGConfig(hidden=(1_000_000,), batch_size=5, buffer_size=10)
     weights = 2 * 12_000_000
     memory(4 * 4 * weights)
@@ -66,12 +66,12 @@ def test_networks_must_fit(memory):
         ({"hidden": (10**7, 10**7)}, "hidden=(10000000 10000000) 3,200,001.0 GB"),
     ],
 )
-def test_an_agent_is_not_made(change, message):
+def test_an_agent_that_does_not_fit_is_refused(change, message):
     with refuses(UsageError, message):
         DDPG(Counting(), DDPGConfig(**change))
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "1", True])
-def test_seeds_that_are_none(seed):
+def test_invalid_seeds_are_refused(seed):
     with refuses(UsageError, f"seed={seed!r} 0"):
         DDPG(Counting(), DDPGConfig(), seed=seed)

@@ -1,4 +1,4 @@
-"""What changes in the course of learning apart from the shared rates: noise, each network's rate; γ of the horizon."""
+"""Schedules of the noise and of each network's learning rate, and γ from the episode's length."""
 
 import contextlib
 
@@ -19,7 +19,7 @@ BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
 
 def actions(share):
-    """Return exploring actions at environment steps 0, 1, 2, ..., of an environment and in any states."""
+    """Return exploring actions at steps 0 to 4, of an environment and then for given states."""
     rng = np.random.default_rng(0)
     exploration = BoxExploration(
         rng, 0, lambda step: 0.0, size=2, make_noise=lambda shape: GaussianNoise(0.01, shape), scale=0.01, share=share
@@ -29,7 +29,7 @@ def actions(share):
     return np.stack([*taken, *(exploration.around(states, step) for step in range(5))])
 
 
-def test_noise_follows_its_share():
+def test_noise_is_scaled_by_its_schedule():
     scale = np.array([1, 0.5, 0.25, 0, 2.0])
     scheduled = actions(lambda step: scale[step])
     np.testing.assert_allclose(scheduled, np.tile(scale, 2)[:, None, None] * actions(None), rtol=1e-6)
@@ -37,7 +37,7 @@ def test_noise_follows_its_share():
 
 @pytest.fixture(scope="module")
 def learned():
-    """An agent after 40 steps, and the rates of actor and critic that it learned with, by its steps."""
+    """Return an agent after 40 steps, and the learning rates of actor and critic at each step."""
     config = SMALL.replace(
         gamma=None,
         actor_learning_rate_schedule="linear",
@@ -55,7 +55,7 @@ def learned():
     return agent.learn(40, record), rates
 
 
-def test_each_network_has_a_schedule_of_its_own(learned):
+def test_each_network_follows_its_own_schedule(learned):
     agent, rates = learned
     np.testing.assert_allclose(rates[20], [0.5e-3, 0.25e-3], rtol=1e-5)
     np.testing.assert_allclose(rates[30], [0.25e-3, 0.0625e-3], rtol=1e-5)
@@ -63,16 +63,16 @@ def test_each_network_has_a_schedule_of_its_own(learned):
     np.testing.assert_allclose(after, [1e-3, 1e-3], rtol=1e-5)
 
 
-def test_noise_decays_between_its_scales(learned):
-    """Half-way from 0.1 to 0.02, at step 40 of 80: 0.06 half-ranges of 2."""
+def test_noise_decays_from_its_initial_to_its_final_scale(learned):
+    """At step 40 of 80, halfway from 0.1 to 0.02: 0.06 of the half-range, 2."""
     agent, _ = learned
     observations = np.zeros((20_000, 3), np.float32)
     difference = agent.predict(observations, deterministic=False)[0] - agent.predict(observations)[0]
     assert difference.std() == pytest.approx(2 * 0.06, rel=0.03)
 
 
-def test_gamma_is_of_the_horizon(learned):
-    """Pendulum's episodes are 200 steps: 1 − 5/200."""
+def test_gamma_follows_from_the_episode_length(learned):
+    """Pendulum's episodes have 200 steps: 1 − 5/200."""
     agent, _ = learned
     assert agent.config.gamma == pytest.approx(0.975)
 
@@ -84,13 +84,13 @@ def test_gamma_stays_within_its_bounds(steps, gamma):
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-def test_gamma_of_a_vector_is_of_its_environments(kind):
+def test_gamma_of_a_vector_follows_from_its_environments(kind):
     with contextlib.closing(kind([lambda: gym.make("Pendulum-v1")] * 2)) as env:
         assert env.spec is None
         assert DDPG(env, SMALL.replace(gamma=None), seed=0).config.gamma == pytest.approx(0.975)
 
 
-def test_a_vector_that_cannot_tell_its_horizon_is_refused():
+def test_a_vector_without_a_known_episode_length_is_refused():
     def get_attr(name):
         raise AttributeError("Can't pickle local object")
 
@@ -100,7 +100,7 @@ def test_a_vector_that_cannot_tell_its_horizon_is_refused():
         DDPG(env, SMALL.replace(gamma=None))
 
 
-def test_gamma_of_no_horizon_is_refused():
+def test_gamma_without_an_episode_length_is_refused():
     with refuses(UsageError, "gamma"):
         DDPG((BOX, BOX), SMALL.replace(gamma=None))
 
@@ -125,7 +125,7 @@ def test_bad_values(change, message):
     ("schedule", "words"),
     [(lambda left: None, "None"), (lambda left: -left, "-0.25"), (lambda left: left / 0, "ZeroDivisionError")],
 )
-def test_a_schedule_that_returns_no_rate_is_one_line(schedule, words):
+def test_a_schedule_that_returns_no_rate_is_a_one_line_error(schedule, words):
     agent = DDPG((BOX, BOX), SMALL.replace(learning_rate_schedule=schedule), seed=0)
     with refuses(UsageError, "schedule", "left=0.25", words):
         agent.schedule_learning_rates(0.25)

@@ -1,4 +1,4 @@
-"""From which step on an agent learns, what it owes, and what a loaded one goes on with: counters, seeds, memory."""
+"""When an agent learns and how many updates are due; seeds; and the state that a loaded agent continues with."""
 
 import functools
 import operator
@@ -19,7 +19,7 @@ from ddpg.errors import EnvironmentFault
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 SPACES = {DDPG: gym.spaces.Box(-1.0, 1.0, (1,), np.float32), DQN: gym.spaces.Discrete(3)}
-# Not compiled, and without Adam's slots, a third of what an agent builds: test_checkpoint.py has them.
+# Not compiled, and without Adam's slots, a third of the graph; test_checkpoint.py has them.
 QUICK = {"hidden": (8,), "batch_size": 4, "buffer_size": 50, "optimizer": "sgd", "jit": False}
 SMALL = {
     DDPG: DDPGConfig(**QUICK),
@@ -33,7 +33,7 @@ def make(kind, length=7, seed=0, **changes):
 
 
 class Updates(Callback):
-    """Notes the number of updates after every step."""
+    """Records the number of updates after every step."""
 
     def __init__(self):
         self.made = []
@@ -42,7 +42,7 @@ class Updates(Callback):
         self.made.append(agent.num_updates)
 
 
-# -- when ---------------------------------------------------------------------------------------------
+# -- when an agent learns -------------------------------------------------------------------------------
 
 
 @BOTH
@@ -55,13 +55,13 @@ def test_learning_starts_with_the_step_after_learning_starts(kind):
 @BOTH
 def test_actions_are_random_until_learning_starts(kind):
     options = {"learning_starts": 10, "updates_per_call": 1, **({"noise_scale": 0.0} if kind is DDPG else {})}
-    policy = make(kind, **options)  # as it is until the first update, which comes after the action of step 11
+    policy = make(kind, **options)  # the policy before the first update, which follows the action of step 11
     agent = make(kind, **options).learn(11)
     stored = agent.replay.arrays()
     chosen = np.reshape(policy.predict(stored["observations"])[0], (11, 1))
     assert stored["actions"][10] == pytest.approx(chosen[10], abs=1e-6)
     differ = np.abs(stored["actions"] - chosen).max(axis=1) > 1e-3
-    # Of three actions, a random one may be the greedy one.
+    # A random one of three actions may be the greedy one.
     assert differ[:10].all() if kind is DDPG else differ[:10].sum() >= 3
 
 
@@ -73,8 +73,8 @@ def test_predict_explores_around_the_policy_before_learning_starts_too():
         np.testing.assert_allclose(agent.predict(observation, deterministic=False)[0], expected, rtol=1e-5)
 
 
-def test_fractions_of_updates_stay_owed(tmp_path):
-    """0.75 a step, made two at a time: 0.75, 1.5, 2.25 | 1, 1.75, 2.5 | 1.25, 2 |."""
+def test_fractions_of_updates_are_carried_over(tmp_path):
+    """0.75 due updates a step, made two at a time: 0.75, 1.5, 2.25 | 1, 1.75, 2.5 | 1.25, 2 |."""
     updates = Updates()
     agent = make(DDPG, learning_starts=0, updates_per_step=0.75, updates_per_call=2)
     agent.learn(5, [updates])
@@ -89,8 +89,8 @@ def test_fractions_of_updates_stay_owed(tmp_path):
 @pytest.mark.parametrize(
     ("per_step", "steps", "made"), [(0.1, 200, 20), (0.7, 10, 7), (1 / 3, 300, 100), (2.1, 10, 21)]
 )
-def test_updates_are_as_many_as_the_steps_owe(per_step, steps, made):
-    """Sums of 0.1 in floating point stay below 20 for 200 steps; whole numbers they owe come when they are due."""
+def test_the_number_of_updates_is_exact(per_step, steps, made):
+    """Floating-point sums of 0.1 stay below 20 for 200 steps; whole updates are still made when they are due."""
     agent = make(DDPG, learning_starts=0, updates_per_step=per_step, updates_per_call=1)
     seen = Updates()
     agent.learn(steps, [seen])
@@ -99,8 +99,8 @@ def test_updates_are_as_many_as_the_steps_owe(per_step, steps, made):
     assert seen.made == [int(step * per_step + 1e-9) for step in range(1, steps + 1)]
 
 
-def test_a_checkpoint_that_owes_nearly_an_update_goes_on_with_it(tmp_path):
-    """Earlier versions saved what sums of 0.1 come to."""
+def test_a_checkpoint_with_nearly_one_due_update_makes_it(tmp_path):
+    """Earlier versions saved the rounded sum of 0.1."""
     agent = make(DDPG, learning_starts=0, updates_per_step=0.1, updates_per_call=1).learn(4)
     agent.loop.owed_updates = functools.reduce(operator.add, [0.1] * 10)  # sum() is exact from Python 3.12 on
     assert agent.loop.owed_updates < 1
@@ -110,7 +110,7 @@ def test_a_checkpoint_that_owes_nearly_an_update_goes_on_with_it(tmp_path):
 
 
 @pytest.mark.parametrize("per_step", [1e-4, 1e-10])
-def test_rare_updates_are_owed_all_the_same(per_step):
+def test_rare_updates_are_made_when_they_are_due(per_step):
     loop, agent = LearnLoop(), types.SimpleNamespace(config=SMALL[DDPG].replace(updates_per_step=per_step))
     for step in range(1, 4):
         loop._owe_updates(agent, 1)
@@ -124,8 +124,8 @@ def test_rare_updates_are_owed_all_the_same(per_step):
         ({"overlap": True, "updates_per_step": 3.0}, {"overlap": False}),
     ],
 )
-def test_what_is_owed_stays_owed_under_other_options(before, after, tmp_path):
-    """An agent that was loaded with them and has made no step yet can be saved again, and makes its updates then."""
+def test_due_updates_survive_a_change_of_options(before, after, tmp_path):
+    """A loaded agent with other options can be saved again before its first step, and then makes these updates."""
     agent = make(DDPG, **{"learning_starts": 0, "updates_per_call": 2, **before}).learn(5)
     owed, earned = agent.loop.owed_updates, 5 * agent.config.updates_per_step
     config = agent.config.replace(**after)
@@ -143,7 +143,7 @@ def test_what_is_owed_stays_owed_under_other_options(before, after, tmp_path):
 
 
 class Seeded(Counting):
-    """Remembers the seeds it was reset with."""
+    """Records the seeds it was reset with."""
 
     def __init__(self):
         super().__init__(7, action_space=SPACES[DDPG])
@@ -159,23 +159,23 @@ def seeds_of(agent, steps):
     return agent.env.seeds
 
 
-def test_every_episode_is_seeded_by_the_agents_seed_and_by_the_step_at_which_it_begins(tmp_path):
+def test_an_episodes_seed_depends_on_the_agents_seed_and_its_first_step(tmp_path):
     other = seeds_of(DDPG(Seeded(), SMALL[DDPG], seed=1), 20)
     agent = DDPG(Seeded(), SMALL[DDPG], seed=0)
-    seeds = list(seeds_of(agent, 20))  # they begin at 0, 7, 14
+    seeds = list(seeds_of(agent, 20))  # episodes begin at 0, 7, 14
     assert len(set(seeds + other)) == 6
     assert None not in seeds
     agent.save(tmp_path / "20")
-    loaded = DDPG.load(tmp_path / "20", Seeded())  # in the midst of an episode, so it begins one at 20, and one at 27
+    loaded = DDPG.load(tmp_path / "20", Seeded())  # saved within an episode, so new ones begin at 20 and 27
     agent.learn(8)  # one begins at 21
     assert not set(seeds_of(loaded, 8)) & set(agent.env.seeds)
     exact = DDPG(Seeded(), SMALL[DDPG], seed=0).learn(14)
     exact.save(tmp_path / "14")
-    assert seeds_of(DDPG.load(tmp_path / "14", Seeded()), 14) == agent.env.seeds[2:4]  # an end is a place to go on from
+    assert seeds_of(DDPG.load(tmp_path / "14", Seeded()), 14) == agent.env.seeds[2:4]  # saved at the end of an episode
 
 
 class Fails(Seeded):
-    """Raises once, in the fifth step of its life."""
+    """Raises once, in its fifth step."""
 
     def step(self, action):
         if len(self.actions) == 4:
@@ -185,7 +185,7 @@ class Fails(Seeded):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_what_follows_a_step_that_failed_begins_as_every_episode_does(overlap):
+def test_after_a_failed_step_a_new_episode_begins(overlap):
     """γ = 0.5, rewards 1 to 4, and 1 after the failure: G is 1, 2.5, 4.25, 6.125, and 1 again."""
     options = {"normalize_rewards": True, "gamma": 0.5, "learning_starts": 0, "overlap": overlap}
     agent = DDPG(Fails(), SMALL[DDPG].replace(**options), seed=0)
@@ -198,8 +198,8 @@ def test_what_follows_a_step_that_failed_begins_as_every_episode_does(overlap):
     assert len(started) == len(agent.env.seeds) == len({*agent.env.seeds} - {None}) == 2
 
 
-def test_updates_that_fail_beside_a_step_lose_its_episode():
-    """What was stepped is not stored, so nothing may follow it."""
+def test_an_error_in_overlapping_updates_ends_the_episode():
+    """The transition of that step is not stored, so the next one must not be linked to the episode."""
     agent = DDPG(Seeded(), SMALL[DDPG].replace(overlap=True, learning_starts=0), seed=0)
 
     class Failing(Callback):
@@ -213,7 +213,7 @@ def test_updates_that_fail_beside_a_step_lose_its_episode():
     assert len(agent.env.seeds) == len({*agent.env.seeds} - {None}) == 2
 
 
-def test_a_callback_that_fails_at_an_episodes_end_leaves_the_next_its_seed():
+def test_an_error_in_on_episode_end_does_not_change_the_next_episodes_seed():
     class Failing(Callback):
         def on_episode_end(self, agent, episode):
             raise ZeroDivisionError
@@ -224,11 +224,11 @@ def test_a_callback_that_fails_at_an_episodes_end_leaves_the_next_its_seed():
     assert None not in seeds_of(agent, 1)
 
 
-# -- what a checkpoint brings back ----------------------------------------------------------------------
+# -- what a checkpoint restores --------------------------------------------------------------------------
 
 
 def observed(kind, rewards, **changes):
-    """Return an agent without environment that remembers transitions numbered by their rewards."""
+    """Return an agent without environment that has stored transitions with these rewards."""
     agent = kind((BOX, SPACES[kind]), SMALL[kind].replace(**changes), seed=0)
     observe(agent, rewards)
     return agent
@@ -240,8 +240,8 @@ def observe(agent, rewards):
         agent.observe(np.full(2, reward), action, reward, np.full(2, reward + 1), False, False)
 
 
-def test_what_explores_what_draws_and_what_initialises_are_seeded_apart():
-    """Equal streams would draw the minibatches that go with the noise of the same numbers."""
+def test_exploration_sampling_and_initialization_have_separate_seeds():
+    """With equal streams the noise and the minibatches would depend on the same numbers."""
     draws = {}
     for seed in (0, 1):
         agent = make(DDPG, seed=seed)
@@ -251,7 +251,7 @@ def test_what_explores_what_draws_and_what_initialises_are_seeded_apart():
 
 
 @pytest.mark.parametrize("replay", [True, False])
-def test_largest_reward_outlives_the_memory_of_it(replay, tmp_path):
+def test_the_largest_reward_is_saved_with_or_without_the_memory(replay, tmp_path):
     agent = observed(DQN, [4.0, 2.0], rescale_rewards=True, buffer_size=1, gamma=0.0)
     agent.save(tmp_path / "c", replay=replay)
     loaded = DQN.load(tmp_path / "c")
@@ -262,7 +262,7 @@ def test_largest_reward_outlives_the_memory_of_it(replay, tmp_path):
 
 
 @BOTH
-def test_loaded_ring_overwrites_its_oldest(kind, tmp_path):
+def test_a_loaded_buffer_overwrites_its_oldest_row(kind, tmp_path):
     agent = observed(kind, range(7), buffer_size=5)
     agent.save(tmp_path / "c")
     loaded = kind.load(tmp_path / "c")
@@ -274,7 +274,7 @@ def test_loaded_ring_overwrites_its_oldest(kind, tmp_path):
 
 
 @BOTH
-def test_loaded_agent_draws_what_the_saved_one_would_have_drawn(kind, tmp_path):
+def test_a_loaded_agent_draws_the_numbers_that_the_saved_one_would_have_drawn(kind, tmp_path):
     exploring = {"exploration_initial": 0.5, "exploration_final": 0.5}
     agent = observed(kind, range(40), **exploring)
     observations = np.random.default_rng(0).normal(size=(100, 2))
@@ -282,7 +282,7 @@ def test_loaded_agent_draws_what_the_saved_one_would_have_drawn(kind, tmp_path):
     fresh_metrics = agent.update(3)
     agent.save(tmp_path / "c")
     loaded = kind.load(tmp_path / "c")
-    # Noise and random actions; not those of the beginning, which the seed alone would give.
+    # Noise and random actions, at a step other than the first, which the seed alone would reproduce.
     actions = agent.predict(observations, deterministic=False)[0]
     np.testing.assert_array_equal(loaded.predict(observations, deterministic=False)[0], actions)
     assert (actions != fresh_actions).any()
@@ -296,7 +296,7 @@ def test_loaded_agent_draws_what_the_saved_one_would_have_drawn(kind, tmp_path):
 
 @BOTH
 @pytest.mark.parametrize("truncate", [True, False])
-def test_a_cut_is_not_an_end_in_memory(kind, truncate):
+def test_truncation_is_not_stored_as_termination(kind, truncate):
     env = Counting(3, truncate=truncate, action_space=SPACES[kind])
     agent = kind(env, SMALL[kind], seed=0).learn(9)
     stored = agent.replay.arrays()
@@ -306,8 +306,8 @@ def test_a_cut_is_not_an_end_in_memory(kind, truncate):
 
 
 @pytest.mark.parametrize("terminated", [True, False])
-def test_value_after_a_cut_is_learned_from(terminated):
-    """One transition, so every minibatch is that; the critic's values are set by hand: Q = 3 everywhere."""
+def test_a_truncated_transition_bootstraps(terminated):
+    """With one transition all minibatches are equal; the critic's values are set by hand: Q = 3 everywhere."""
     agent = DDPG((BOX, SPACES[DDPG]), SMALL[DDPG].replace(gamma=0.5), seed=0)
     with agent.session.as_default():
         weights = [0 * array for array in agent.critic.get_network_params()]
@@ -318,7 +318,7 @@ def test_value_after_a_cut_is_learned_from(terminated):
     assert agent.update(1)["critic_loss"] == pytest.approx((3.0 - y) ** 2, rel=1e-6)
 
 
-def test_bounds_of_another_space_are_refused_however_small(tmp_path):
+def test_a_checkpoint_for_other_action_bounds_is_refused_however_small_the_difference(tmp_path):
     observations = gym.spaces.Box(-1, 1, (1,), np.float32)
     small, larger = (gym.spaces.Box(-bound, bound, (1,), np.float64) for bound in (1e-9, 5e-9))
     DDPG((observations, small), DDPGConfig(hidden=(2,)), seed=0).save(tmp_path / "agent")
@@ -327,7 +327,7 @@ def test_bounds_of_another_space_are_refused_however_small(tmp_path):
 
 
 class SavesAtTheEnd(Callback):
-    """Saves the agent as an episode ends."""
+    """Saves the agent at the end of an episode."""
 
     def __init__(self, path):
         self._path = path
@@ -337,7 +337,7 @@ class SavesAtTheEnd(Callback):
 
 
 @BOTH
-def test_an_agent_saved_as_an_episode_ends_owes_the_updates_of_that_step(kind, tmp_path):
+def test_an_agent_saved_at_an_episodes_end_still_makes_the_updates_of_that_step(kind, tmp_path):
     agent = make(kind, length=7, updates_per_call=1, learning_starts=2)
     agent.learn(7, SavesAtTheEnd(tmp_path / "agent"))
     loaded = kind.load(tmp_path / "agent", Counting(7, action_space=SPACES[kind]))
@@ -349,7 +349,7 @@ def test_an_agent_saved_as_an_episode_ends_owes_the_updates_of_that_step(kind, t
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_random_operation_has_a_seed(recipe, monkeypatch):
-    """TensorFlow refuses one without, where it was asked for deterministic operations, as the command does on a GPU."""
+    """With deterministic operations, which the command enables on a GPU, TensorFlow refuses an op without a seed."""
     monkeypatch.setattr(random_seed.config, "is_op_determinism_enabled", lambda: True)
     with tf.Graph().as_default(), refuses(RuntimeError, "seed"):
         tf.random.uniform([1])

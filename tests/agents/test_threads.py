@@ -1,4 +1,4 @@
-"""One agent in several threads: no call is lost, torn or hangs, and what cannot go together is refused."""
+"""One agent in several threads: no call is lost, torn or hangs, and conflicting calls are refused."""
 
 import itertools
 import threading
@@ -15,7 +15,7 @@ from ddpg.learners.synced_session import FairLock
 BOX = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
 SPACES = (BOX, gym.spaces.Box(-1.0, 1.0, (2,), np.float32))
 CONFIG = DDPGConfig(hidden=(8,), batch_size=4, buffer_size=400, updates_per_call=2, learning_starts=4)
-LIMIT = 60  # seconds for what takes milliseconds
+LIMIT = 60  # seconds for waits that take milliseconds
 
 
 def filled(spaces=SPACES, config=CONFIG, kind=DDPG):
@@ -27,7 +27,7 @@ def filled(spaces=SPACES, config=CONFIG, kind=DDPG):
 
 
 def together(*functions):
-    """Call functions at the same time, each in a thread; all must end. Raise the first error there was."""
+    """Call functions at the same time, each in a thread. All must end; raise the first error."""
     errors, ready = [], threading.Barrier(len(functions))
 
     def run(function):
@@ -48,7 +48,7 @@ def together(*functions):
 
 
 def steps_of_adam(agent, network):
-    """How many steps Adam has made, by its power β₂ᵗ⁺¹ of 0.999."""
+    """Return the number of Adam's steps, from its power β₂ᵗ⁺¹ with β₂ = 0.999."""
     name = {"actor": "beta2_power:0", "critic": "beta2_power_1:0"}[network]
     return round(np.log(agent.get_parameters()[name]) / np.log(0.999)) - 1
 
@@ -64,7 +64,7 @@ def steps_of_adam(agent, network):
     ],
     ids=str,
 )
-def test_no_update_is_lost(options):
+def test_concurrent_updates_are_all_made(options):
     agent = filled(config=CONFIG.replace(**options))
     start = steps_of_adam(agent, "critic")
 
@@ -78,7 +78,7 @@ def test_no_update_is_lost(options):
 
 
 @pytest.mark.parametrize("options", [{"compiler": "native"}, {"compiler": "xla"}], ids=str)
-def test_no_parameter_is_lost_beside_updates(options):
+def test_parameters_set_during_updates_are_not_lost(options):
     agent = filled(config=CONFIG.replace(actor_learning_rate=1e-9, **options))
     name = next(n for n in agent.global_variables if n.startswith("actor/") and n.endswith("/b:0"))
     shape, found, over = agent.global_variables[name].shape, [], threading.Event()
@@ -99,7 +99,7 @@ def test_no_parameter_is_lost_beside_updates(options):
     np.testing.assert_allclose([values.mean() for values in found], range(60), atol=1e-4)
 
 
-def test_each_call_waits_for_the_one_under_way_but_predict(tmp_path):
+def test_every_call_but_predict_waits_for_the_call_in_progress(tmp_path):
     agent = filled(config=CONFIG.replace(jit=False))
     s, a, weights = np.zeros(3), np.zeros(2), agent.get_parameters()
     waiting = {
@@ -142,7 +142,7 @@ def test_each_call_waits_for_the_one_under_way_but_predict(tmp_path):
 
 
 class Waiting(Counting):
-    """An environment whose third step waits for what the test does meanwhile."""
+    """An environment whose third step waits until the test sets ``go_on``."""
 
     def __init__(self):
         super().__init__(7)
@@ -156,8 +156,8 @@ class Waiting(Counting):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_what_goes_beside_learn_and_what_is_refused(overlap, tmp_path):
-    """Nothing waits for the environment: neither predict nor what changes the agent, on whatever is saved."""
+def test_calls_during_learn_run_or_are_refused(overlap, tmp_path):
+    """While the environment steps, predict, calls that change the agent, and saving do not wait; some are refused."""
     env = Waiting()
     config = DDPGConfig(hidden=(4,), batch_size=2, learning_starts=0, updates_per_call=1, buffer_size=50, jit=False)
     agent = DDPG(env, config.replace(overlap=overlap), seed=0)
@@ -181,7 +181,7 @@ def test_what_goes_beside_learn_and_what_is_refused(overlap, tmp_path):
             env.go_on.set()
 
     together(lambda: agent.learn(9), meanwhile)
-    assert agent.num_timesteps == len(agent.replay) == 9  # what is observed counts, too
+    assert agent.num_timesteps == len(agent.replay) == 9  # observed transitions count, too
     assert not agent.closed
     loaded = DDPG.load(tmp_path / "saved")
     assert len(loaded.replay) == loaded.num_timesteps
@@ -189,7 +189,7 @@ def test_what_goes_beside_learn_and_what_is_refused(overlap, tmp_path):
     agent.close()
 
 
-def test_close_within_learn_is_refused_and_learning_goes_on():
+def test_close_within_learn_is_refused_and_learning_continues():
     agent = DDPG(Counting(7), CONFIG.replace(jit=False), seed=0)
     refusals = []
 
@@ -205,7 +205,7 @@ def test_close_within_learn_is_refused_and_learning_goes_on():
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_callback_and_an_environment_may_wait_for_a_thread_that_uses_the_agent(overlap):
-    """They would wait for ever if ``learn`` held the agent's lock meanwhile."""
+    """They would deadlock if ``learn`` held the agent's lock while calling them."""
     predicted = []
 
     class Playing(Counting):
@@ -219,8 +219,8 @@ def test_a_callback_and_an_environment_may_wait_for_a_thread_that_uses_the_agent
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_many_interleavings(overlap, tmp_path):
-    """Whatever threads do, what was counted adds up: no call was lost, doubled or torn."""
+def test_random_interleavings(overlap, tmp_path):
+    """Whatever the threads do, the counts add up: no call was lost, made twice or torn."""
     agent = DDPG(Counting(7), CONFIG.replace(overlap=overlap), seed=0)
     start = steps_of_adam(agent, "critic")
     space, action = agent.observation_space, agent.action_space.sample()
@@ -252,14 +252,14 @@ def test_many_interleavings(overlap, tmp_path):
     turns = [(env_index + turn) % 7 for env_index in (1, 2, 3) for turn in range(rounds)]
     assert agent.num_timesteps == 8 + len(steps) + turns.count(0) >= 68
     assert len(agent.replay) == agent.num_timesteps + 3 * turns.count(4)
-    # `set_parameters` puts back what `get_parameters` read, updates in between too: those are unmade on purpose.
+    # `set_parameters` restores what `get_parameters` read, which deliberately undoes updates made in between.
     assert steps_of_adam(agent, "critic") - start <= agent.num_updates
     assert agent.num_updates + agent.loop.owed_updates == earned + len(steps) + turns.count(1)
     DDPG.load(tmp_path / "saved").update(1)
 
 
-def test_agents_in_threads_of_their_own_do_what_they_do_alone():
-    """Made in a thread, used in another, closed in a third; two at the same time, of another kind too."""
+def test_agents_in_threads_give_the_results_of_one_thread():
+    """Created in one thread, used in another, closed in a third, while an agent of another kind runs."""
     made, results = {}, {}
 
     def make(name, kind, spaces, config):
@@ -286,7 +286,7 @@ def test_agents_in_threads_of_their_own_do_what_they_do_alone():
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_learn_within_learn_is_refused_and_learning_goes_on(overlap):
+def test_learn_within_learn_is_refused_and_learning_continues(overlap):
     agent, refusals = DDPG(Counting(4), CONFIG.replace(overlap=overlap), seed=0), []
 
     def again(agent):
@@ -301,7 +301,7 @@ def test_learn_within_learn_is_refused_and_learning_goes_on(overlap):
     assert agent.num_timesteps == 14
 
 
-def test_closing_beside_updates_ends_them_by_name():
+def test_closing_during_updates_ends_them_with_a_clear_error():
     agent, updated = filled(config=CONFIG.replace(jit=False)), threading.Event()
 
     def update():
@@ -314,17 +314,17 @@ def test_closing_beside_updates_ends_them_by_name():
     assert agent.closed
 
 
-def test_who_waits_for_the_lock_gets_its_turn():
-    """An owner that asks again at once does not keep others out; a plain lock would be its own again, mostly."""
+def test_the_lock_is_fair():
+    """An owner that requests the lock again at once does not starve others, as it would with a plain lock."""
     lock, over, waiting, order = FairLock(), threading.Event(), threading.Event(), []
 
-    def own_again():
+    def request_repeatedly():
         while not over.is_set():
             lock(hold)
 
     def hold():
         order.append("owner")
-        # Until the other one waits; it says so before it does, and cannot tell when it does.
+        # Wait until the other thread has queued; the event is set shortly before that.
         while not (over.is_set() or (waiting.is_set() and lock._queue.locked())):
             waiting.wait(0.001)
 
@@ -340,10 +340,10 @@ def test_who_waits_for_the_lock_gets_its_turn():
         waiting.clear()
         order.append("other")
 
-    together(own_again, ask)
+    together(request_repeatedly, ask)
     runs = [len(list(run)) for who, run in itertools.groupby(order) if who == "owner"]
     assert order.count("other") == 30
-    assert sum(runs) <= 3 * 30  # 30 or 31, but where the system lets the other one wake late
+    assert sum(runs) <= 3 * 30  # 30 or 31, unless the system wakes the other thread late
 
 
 def test_the_lock_is_reentrant_and_free_after_an_error():
@@ -359,7 +359,7 @@ def test_the_lock_excludes():
 
     def stay():
         inside.append(None)
-        threading.Event().wait(0.02)  # long enough for the others to come in, if they can
+        threading.Event().wait(0.02)  # long enough for the others to enter, if they could
         most.append(len(inside))
         inside.pop()
 
