@@ -1,4 +1,4 @@
-"""The averaged actor: its values by hand under every driver, who acts with it, and that learning does not notice it."""
+"""The averaged actor: its values by hand under every driver, where it acts, and that it does not change learning."""
 
 import functools
 
@@ -41,16 +41,16 @@ def agent_with(seed=0, **options):
     return agent
 
 
-def actors_variables(agent):
+def actor_variables(agent):
     return agent.session.run(agent.actor.variables)
 
 
-def averages(agent):
+def averages_of(agent):
     return agent.session.run(agent.symbolic_update.averaged_actor.variables)
 
 
 def test_one_step_by_hand(graph, session):
-    """h = 4: from 1 a quarter of the way to 3 is 1.5, from there a quarter of the way to 3.5 is 2."""
+    """h = 4: a quarter of the way from 1 to 3 is 1.5, and from there a quarter of the way to 3.5 is 2."""
     from ddpg.networks.actor import ActorNetwork, AveragedActor
 
     actor = ActorNetwork(BOX, BOX, network=lambda states: states)
@@ -60,7 +60,7 @@ def test_one_step_by_hand(graph, session):
     for weight, expected in ((1.0, None), (3.0, 1.5), (3.5, 2.0)):
         actor.set_network_params([np.full((2, 2), weight), np.full(2, -weight)])
         if expected is None:
-            session.run([v.initializer for v in average.variables])  # which copies what the actor has
+            session.run([v.initializer for v in average.variables])  # which copies the actor's weights
             continue
         session.run(update)
         kernel, bias = session.run(average.variables)
@@ -70,8 +70,8 @@ def test_one_step_by_hand(graph, session):
     np.testing.assert_allclose(average.predict(STATES), expected, rtol=1e-5)
 
 
-# All drivers on a delayed actor, and one that interprets the graph on moving statistics. The last two variants have
-# another loss of the actor, which the average does not read.
+# All drivers of a delayed actor; moving statistics with one driver that runs the graph. The last two variants have
+# another actor loss, which the average does not depend on.
 FOLLOWED = [
     *((variant, "native") for variant in ("ddpg", "td3", "crossq", "online")),
     *(pytest.param(variant, "native", marks=pytest.mark.slow) for variant in ("td3+bc", "inverting, surrogate")),
@@ -82,23 +82,23 @@ FOLLOWED = [
 
 @functools.cache
 def averaged(variant, driver):
-    """Return what six updates leave with an average over five of the actor's steps.
+    """Make six updates with an average over five of the actor's steps.
 
     Returns:
         The actor's variables and their averages, before the first update and after each; all parameters after the last;
         the names of the averages among them.
     """
     agent = agent_with(actor_average=5, **VARIANTS[variant] | DRIVERS[driver])
-    seen = [(actors_variables(agent), averages(agent))]
+    seen = [(actor_variables(agent), averages_of(agent))]
     for _ in range(6):
         agent.update(1)
-        seen.append((actors_variables(agent), averages(agent)))
+        seen.append((actor_variables(agent), averages_of(agent)))
     return seen, agent.get_parameters(), {v.name for v in agent.symbolic_update.averaged_actor.variables}
 
 
 @pytest.mark.parametrize(("variant", "driver"), FOLLOWED)
 def test_it_follows_the_actor(variant, driver):
-    """After each of the actor's steps a fifth of the way; between them, not at all. Moving statistics too."""
+    """Each of the actor's steps moves it a fifth of the way; updates without one leave it. Moving statistics, too."""
     seen, *_ = averaged(variant, driver)
     delay, (expected, _) = VARIANTS[variant].get("policy_delay", 1), seen[0]
     for made, (actors, found) in enumerate(seen):
@@ -113,7 +113,7 @@ def test_it_follows_the_actor(variant, driver):
     ("variant", "driver"),
     [pair for pair in FOLLOWED if {"uncompiled", "native"} & {*getattr(pair, "values", pair)}],
 )
-def test_learning_is_the_same_to_the_last_bit(variant, driver):
+def test_learning_is_bit_identical_without_it(variant, driver):
     _, parameters, of_average = averaged(variant, driver)
     off = agent_with(**VARIANTS[variant] | DRIVERS[driver])
     off.update(6)
@@ -123,7 +123,7 @@ def test_learning_is_the_same_to_the_last_bit(variant, driver):
     assert parameters.keys() - without.keys() == of_average
 
 
-def test_off_there_is_none():
+def test_disabled_there_is_no_average():
     agent = agent_with()
     assert agent.symbolic_update.averaged_actor is None
     assert agent.policy is agent.exploring_policy
@@ -146,14 +146,14 @@ def test_the_average_predicts_and_the_actor_explores(options):
     np.testing.assert_allclose(agent.act(STATES)[0], of_actor, atol=1e-5)
 
 
-def test_with_a_horizon_of_one_step_it_is_the_actor():
+def test_with_a_horizon_of_one_step_it_equals_the_actor():
     agent = agent_with(actor_average=1)
     agent.update(5)
-    for one, other in zip(actors_variables(agent), averages(agent), strict=True):
+    for one, other in zip(actor_variables(agent), averages_of(agent), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
 
 
-def test_a_network_that_numpy_cannot_mirror():
+def test_a_network_without_a_numpy_program():
     def network(states):
         return tf.cumsum(states, axis=1)
 
@@ -169,7 +169,7 @@ def test_a_network_that_numpy_cannot_mirror():
 
 
 @pytest.mark.parametrize("driver", ["uncompiled", "native"])
-def test_a_loaded_agent_goes_on_to_the_same_bits(driver, tmp_path):
+def test_a_loaded_agent_continues_with_the_same_bits(driver, tmp_path):
     agent = agent_with(actor_average=20, policy_delay=2, norm="renorm", **DRIVERS[driver])
     agent.update(5)
     loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
@@ -181,7 +181,7 @@ def test_a_loaded_agent_goes_on_to_the_same_bits(driver, tmp_path):
     np.testing.assert_array_equal(loaded.predict(STATES)[0], agent.predict(STATES)[0])
 
 
-def test_parameters_are_taken_over_with_it():
+def test_set_parameters_includes_the_average():
     agent, other = agent_with(actor_average=20), agent_with(seed=5, actor_average=20)
     agent.update(10)
     other.set_parameters(agent.get_parameters())
@@ -202,10 +202,10 @@ def test_the_average_is_exported(format, tmp_path):
     assert np.abs(found - agent.exploring_policy(STATES)).max() > 1e-3
 
 
-def test_workers_explore_with_the_actor():
+def test_workers_explore_with_the_actors_weights():
     agent = agent_with(actor_average=20)
     agent.update(10)
-    for sent, own in zip(current_weights(agent), actors_variables(agent), strict=True):
+    for sent, own in zip(current_weights(agent), actor_variables(agent), strict=True):
         np.testing.assert_array_equal(sent.ravel(), own.ravel())
 
 

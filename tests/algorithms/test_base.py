@@ -1,4 +1,4 @@
-"""Which updates take turns, however long the intervals are."""
+"""The kinds of updates that alternate with several intervals, such as the actor's delay."""
 
 import itertools
 import math
@@ -18,8 +18,8 @@ def counting(*intervals):
     return count
 
 
-def by_looking(count, period):
-    """Return the first update of each kind, found by looking at all of a period."""
+def by_enumeration(count, period):
+    """Return the first update of each kind, found by checking every update of a period."""
     firsts = {}
     for made in range(period):
         firsts.setdefault(count.is_due(made), made)
@@ -27,11 +27,11 @@ def by_looking(count, period):
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_the_first_of_each_kind_is_found_without_looking_at_all(number):
+def test_the_first_update_of_each_kind_is_found_without_enumeration(number):
     for intervals in itertools.combinations_with_replacement(range(1, 11), number):
         count = counting(*intervals)
-        assert count.firsts == by_looking(count, math.lcm(*intervals)), intervals
+        assert count.firsts == by_enumeration(count, math.lcm(*intervals)), intervals
 
 
-def test_an_interval_that_never_ends_costs_nothing():
+def test_a_huge_interval_costs_nothing():
     assert counting(2, 10**9).firsts == [0, 1, 10**9 - 1]

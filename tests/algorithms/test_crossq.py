@@ -1,4 +1,4 @@
-"""No target networks: the joint forward pass by hand, its statistics, its drivers, and what it refuses."""
+"""CrossQ, without target networks: the joint forward pass by hand, its statistics, drivers, and refused options."""
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +15,7 @@ from ddpg.policies.network_policy import NumpyPolicy
 
 v1 = tf.compat.v1
 CONFIG = DDPGConfig(
-    # Adam would blow the rounding of gradients that a normalisation makes zero up to full steps.
+    # Adam would amplify the rounding of gradients that normalisation makes zero to full steps.
     hidden=(8,),
     gamma=0.9,
     target="none",
@@ -31,7 +31,7 @@ def normalised(x, gain, bias, epsilon=1e-3):
 
 
 def joint(weights, inputs, epsilon, preactivation=False):
-    """Q of all rows; normalised over them are each layer's inputs, or what enters its activation. ε: of the first."""
+    """Return Q of all rows, with each layer's inputs or pre-activations normalised; ``epsilon`` is the first norm's."""
     g0, b0, w1, b1, g1, c1, w2, b2 = weights
     hidden = normalised(inputs, g0, b0, epsilon) @ w1 + b1
     if preactivation:
@@ -88,7 +88,7 @@ def test_joint_pass_by_hand_with_every_driver(norm, epsilon, target, more):
 
 
 def test_renormalisation_by_hand(session):
-    """Averages of 0 and 1: a batch of mean 2 and deviation 0.1 is scaled by r = 1/3 and shifted by d = 2."""
+    """Averages 0 and 1: a batch with mean 2 and deviation 0.1 is scaled by r = 1/3 and shifted by d = 2."""
     x = np.array([[1.9], [2.1]], np.float32)
     with v1.variable_scope("here", use_resource=True):
         with training_mode(True), frozen_statistics():
@@ -100,13 +100,13 @@ def test_renormalisation_by_hand(session):
     session.run(v1.global_variables_initializer())
     np.testing.assert_allclose(session.run(settled)[:, 0], [2 - 1 / 3, 2 + 1 / 3], rtol=1e-4)
     np.testing.assert_allclose(session.run(warming)[:, 0], [-1, 1], rtol=1e-4)
-    np.testing.assert_allclose(session.run(inference), x)  # nothing has moved
+    np.testing.assert_allclose(session.run(inference), x)  # the averages have not moved
     session.run(moving)
     mean, deviation = 0.01 * 2, np.sqrt(0.99 + 0.01 * 0.01)
     np.testing.assert_allclose(session.run(inference), (x - mean) / deviation, rtol=1e-5)
 
 
-def test_the_warm_up_lasts_as_many_steps_as_it_says(session):
+def test_the_warm_up_has_the_given_number_of_steps(session):
     x = np.array([[1.9], [2.1]], np.float32)
     with v1.variable_scope("here", use_resource=True), training_mode(True):
         y = batch_renormalization(tf.constant(x), "one", warm_up=3, epsilon=0.0)
@@ -117,8 +117,8 @@ def test_the_warm_up_lasts_as_many_steps_as_it_says(session):
 
 
 @pytest.mark.parametrize(("norm", "agree"), [("renorm", False), ("renorm_soft", True), ("renorm_preactivation", True)])
-def test_of_a_unit_that_is_seldom_active_both_modes_say_the_same(session, norm, agree):
-    """Its deviation in this batch is far below a third of its moving one, to which r may not go down in CrossQ's."""
+def test_for_a_rarely_active_unit_both_modes_agree(session, norm, agree):
+    """Its deviation in this batch is far below a third of its moving one, which is the lower limit of CrossQ's r."""
     x = tf.constant(np.array([[1.9], [2.1], [2.0]], np.float32))
     network = mlp((1,), "linear", norm)
     with training_mode(True), frozen_statistics(), v1.variable_scope("here", use_resource=True):
@@ -134,9 +134,9 @@ def test_of_a_unit_that_is_seldom_active_both_modes_say_the_same(session, norm, 
 
 
 def test_renormalisation_corrects_values_and_not_gradients(session):
-    """Averages of 0 and 1, which the corrections meet: what comes out is x itself, its gradient batch normalisation's.
+    """Averages 0 and 1: the corrections give x itself, and the gradient is that of batch normalisation.
 
-    Of the first number, with x̂ = (−√1.5, 0, √1.5): (1, 0, 0) − 1/3 − x̂·(−√1.5 / 3).
+    That of the first number, with x̂ = (−√1.5, 0, √1.5), is (1, 0, 0) − 1/3 − x̂·(−√1.5 / 3).
     """
     x = tf.constant([[0.0], [1.0], [2.0]])
     with training_mode(True), frozen_statistics(), v1.variable_scope("here", use_resource=True):
@@ -148,7 +148,7 @@ def test_renormalisation_corrects_values_and_not_gradients(session):
 
 
 @pytest.mark.parametrize(("norm", "first"), [("renorm", 1e-3), ("renorm_soft", 1.0)])
-def test_inputs_alone_are_normalised_softly(session, norm, first):
+def test_only_the_inputs_norm_has_a_large_epsilon(session, norm, first):
     x = np.array([[1.0, 30.0], [1.1, -20.0], [0.9, 5.0]], np.float32)
     with training_mode(True):
         features = mlp((3, 2), "linear", norm)(tf.constant(x))
@@ -160,8 +160,8 @@ def test_inputs_alone_are_normalised_softly(session, norm, first):
     np.testing.assert_allclose(found, normalised(layer, 1, 0), rtol=1e-3, atol=1e-3)
 
 
-def test_before_its_activation_every_hidden_layer_has_mean_0_and_deviation_1(session):
-    """So each unit is active for some samples; with the norm after the activation it can be inactive for good."""
+def test_pre_activations_of_every_hidden_layer_have_mean_0_and_deviation_1(session):
+    """So each unit is active for some samples; with the norm after the activation it can be inactive for ever."""
     x = np.random.default_rng(0).normal(5, 2, (200, 3)).astype(np.float32)
     with training_mode(True):
         features = {norm: mlp((4, 5), "relu", norm) for norm in ("renorm_preactivation", "renorm_soft")}
@@ -190,7 +190,7 @@ def test_a_renormalised_actor_acts_in_numpy(norm):
     np.testing.assert_allclose(agent.predict(np.array([0.3], np.float32))[0], expected[0], rtol=1e-5)
 
 
-def test_averages_of_the_critics_alone_move_by_tau():
+def test_only_averages_of_the_critics_move_by_tau():
     driven = Driven("stepped", CONFIG.replace(target="joint_ema", policy_delay=1, tau=0.1)).start()
     shadows = driven.weights()[1]
     driven.train(1)
@@ -212,13 +212,13 @@ def test_averages_of_the_critics_alone_move_by_tau():
         (lambda: DQNConfig(target="joint_ema"), "DQN"),
     ],
 )
-def test_what_is_refused(make, message):
+def test_conflicting_options_are_refused(make, message):
     with refuses(UsageError, message):
         make()
 
 
 def test_statistics_move_after_the_targets_pass_has_read_them():
-    """Nothing but a dependency orders reads and writes of variables; without one the two would race."""
+    """Only a control dependency orders reads and writes of variables; without it they would race."""
     driven = Driven("stepped", CONFIG).start()
     update = driven.update
     with driven.graph.as_default():
@@ -245,8 +245,8 @@ def test_statistics_move_after_the_targets_pass_has_read_them():
         assert y.op in behind
 
 
-def test_metrics_are_of_the_actions_at_which_the_gradient_is_taken():
-    """In training mode: the actor's moving averages, still 0 and 1, would give others."""
+def test_metrics_use_the_actions_at_which_the_gradient_is_taken():
+    """In training mode; the actor's moving averages, still 0 and 1, would give other actions."""
     driven = Driven("stepped", CONFIG.replace(policy_delay=1)).start()
     states = minibatches().observations[0]
     actor, critic = driven.update.actor, driven.update.critic

@@ -1,4 +1,4 @@
-"""The distributional critic: C51's projection and one update by hand, the least of several, drivers, refusals."""
+"""The distributional critic: C51's projection and one update by hand, clipped double Q, drivers, refused options."""
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +21,7 @@ def linear(states, actions):
 
 
 def project(arrivals, probabilities, values):
-    """Bellemare et al. 2017, Algorithm 1, as it stands there: a loop over samples and values."""
+    """Algorithm 1 of Bellemare et al. 2017, literally: a loop over samples and values."""
     width, found = values[1] - values[0], np.zeros_like(probabilities)
     for sample, (row, shares) in enumerate(zip(arrivals, probabilities, strict=True)):
         for arrival, share in zip(row, shares, strict=True):
@@ -41,7 +41,7 @@ def softmax(logits):
 
 
 def test_the_projection_by_hand(session, initialize):
-    """Values −1, 0 and 1; r = 0.5 and γ = 0.5 move them to 0, 0.5 and 1: half of what is at 0 goes up."""
+    """Values −1, 0 and 1; r = 0.5 and γ = 0.5 move them to 0, 0.5 and 1, and half of the mass at 0.5 goes to 1."""
     critic = DistributionalCritic(BOX, BOX, network=linear, atoms=3, v_min=-1.0, v_max=1.0)
     initialize()
     arrivals = tf.constant([[0.0, 0.5, 1.0], [0.25, 0.25, 0.25], [-9.0, -0.5, 9.0]])
@@ -61,8 +61,8 @@ def test_the_projection_is_algorithm_1(session, initialize, rng):
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
 
 
-def test_one_update_is_numpys():
-    """SGD on linear critics: y of the target critic with the least mean, each critic's gradient (p − m)/B · inputs."""
+def test_one_update_equals_numpys():
+    """SGD of linear critics: y from the target critic with the smallest mean, gradients (p − m)/B · inputs."""
     config = SMALL.replace(n_critics=2, optimizer="sgd", critic_learning_rate=0.5, batch_size=4, gamma=0.5, atoms=5)
     config = config.replace(v_min=-2.0, v_max=2.0)
     agent = DDPG((BOX, BOX), config, critic_network=linear, seed=0)
@@ -91,16 +91,16 @@ def test_one_update_is_numpys():
     assert metrics["critic_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-def test_where_an_episode_terminates_all_arrives_at_the_reward():
-    """One transition with the reward 1.25, between the values 1 and 2: the critic learns 3/4 and 1/4."""
+def test_the_target_of_a_terminal_transition_is_the_reward():
+    """With reward 1.25, between the values 1 and 2, the critic learns 3/4 and 1/4."""
     agent = DDPG((BOX, BOX), SMALL.replace(**FEW, critic_learning_rate=0.05), seed=0)
     agent.observe([0.5], [0.0], 1.25, [0.5], True, False)
     agent.update(200)
     assert agent.update(1)["critic_loss"] == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)), abs=0.01)
 
 
-def test_the_return_has_the_distribution_that_chance_gives_it():
-    """Rewards of −1 and 1 by a coin: a critic of means would put all on the middle."""
+def test_a_random_return_is_learned_as_a_distribution():
+    """Rewards of −1 and 1 with equal probability: a critic of means would learn the middle value."""
     agent = DDPG((BOX, BOX), SMALL.replace(**FEW, batch_size=32, critic_learning_rate=0.02), seed=0)
     for reward in (-1.0, 1.0):
         agent.observe([0.5], [0.0], reward, [0.5], True, False)
@@ -130,7 +130,7 @@ def test_drivers_agree(name):
     assert difference(ends[0], ends[2]) < 1e-4
 
 
-def test_it_is_resumed_exactly(tmp_path):
+def test_a_loaded_agent_resumes_exactly(tmp_path):
     agent = DDPG((BOX, BOX), SMALL.replace(**FEW, n_critics=2), seed=0)
     for reward in (-1.0, 1.0):
         agent.observe([0.5], [0.0], reward, [0.25], False, False)
@@ -157,7 +157,7 @@ def test_it_is_resumed_exactly(tmp_path):
     ],
     ids=str,
 )
-def test_what_is_refused(change, names):
+def test_conflicting_options_are_refused(change, names):
     with pytest.raises(UsageError) as refusal:
         SMALL.replace(**change)
     assert all(name in str(refusal.value) for name in (*names, "distributional"))
@@ -184,7 +184,7 @@ def test_targets_that_are_no_distributions_are_refused(session, initialize):
         np.testing.assert_array_equal(before, after)
 
 
-def test_the_stop_stands_on_the_distribution():
+def test_the_target_distribution_is_stopped():
     with gym.make("Pendulum-v1") as env:
         config = DDPGConfig(hidden=(8,), batch_size=16, critic="distributional", v_min=-99.0, n_critics=2)
         edges = trace_update(env, config, seed=0)["critic"]

@@ -1,4 +1,4 @@
-"""Optimisers by name, and targets from the online network: values worked out by hand."""
+"""Optimizers by name, and targets from the online network, by hand."""
 
 import gymnasium as gym
 import numpy as np
@@ -11,13 +11,13 @@ from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 v1 = tf.compat.v1
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 STATE = np.array([0.5])
-STEPPED = {"td_target": "placeholder", "updates_per_call": 1, "jit": False}  # the driver whose ops are built soonest
+STEPPED = {"td_target": "placeholder", "updates_per_call": 1, "jit": False}  # the driver with the smallest graph
 
 
 def critic_steps(optimizer, updates=2):
-    """Return q's output bias before and after updates towards y = 1 from q = 0, with every weight zero.
+    """Return Q's output bias before and after updates towards y = 1 from q = 0, with all weights zero.
 
-    The hidden layer is dead, so the bias alone moves; its gradient is 2 (q − 1) for every sample.
+    The hidden layer is inactive, so only the bias moves; its gradient is 2 (q − 1) for every sample.
     """
     config = DDPGConfig(
         **{"hidden": (2,), "batch_size": 4, "optimizer": optimizer, "critic_learning_rate": 0.1},
@@ -79,7 +79,7 @@ def test_optimizers_by_hand(optimizer, expected):
 
 
 def test_every_network_has_the_optimizer():
-    """Whose steps are by hand above; DQN's only network, and both of DDPG's."""
+    """Checked by hand above: of DQN's network, and of both of DDPG's."""
     expected = v1.train.MomentumOptimizer
     agent = DDPG((BOX, BOX), DDPGConfig(hidden=(2,), optimizer="momentum", jit=False), seed=0)
     assert (type(agent.actor.optimizer), type(agent.critic.optimizer)) == (expected, expected)
@@ -92,8 +92,8 @@ def test_unknown_optimizer():
         DDPGConfig(optimizer="adm")
 
 
-def test_the_online_target_of_ddpg_is_bootstrapped_from_the_online_networks_and_stopped():
-    """y = r + γQ(s, μ(s)) of the weights as they are, where ema uses the older shadows."""
+def test_ddpgs_online_target_uses_the_online_networks_and_is_stopped():
+    """y = r + γQ(s, μ(s)) with the current weights; ``ema`` would use their moving averages."""
     losses = {}
     for target in ("ema", "online"):
         config = DDPGConfig(hidden=(4,), batch_size=4, gamma=0.5, target=target, optimizer="sgd", **STEPPED)
@@ -131,14 +131,14 @@ def test_the_online_target_of_dqn_is_dqn3s_without_target_q(double_q):
     assert abs(q.max() - shadow.max()) > 0.1
 
 
-def test_no_hard_copies_into_a_target_that_is_not_used():
+def test_an_unused_target_network_is_not_copied_to():
     with refuses(UsageError, "target='online'"):
         DQNConfig(target="online", target_update_interval=100)
 
 
 @pytest.mark.parametrize("norm", [None, "batch", "layer", "rms"])
 def test_convolutions_are_normalised(norm):
-    """DQNConfig(network="conv", norm=...) once ignored norm."""
+    """Earlier versions of DQNConfig(network="conv", norm=...) ignored norm."""
     space = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     config = DQNConfig(hidden=(4,), network="conv", norm=norm, batch_size=2, **STEPPED)
     agent = DQN((space, gym.spaces.Discrete(2)), config, seed=0)
@@ -150,4 +150,4 @@ def test_convolutions_are_normalised(norm):
     if norm in ("layer", "rms"):
         with agent.session.as_default():
             one, other = agent.q.predict(image[None]), agent.q.predict(image[None] // 2)
-        np.testing.assert_allclose(one, other, atol=0.05)  # a darker image is normalised to nearly the same
+        np.testing.assert_allclose(one, other, atol=0.05)  # a darker image has nearly the same normalised features

@@ -1,7 +1,7 @@
-"""In one update no read of a variable races with a write: a session may run in any order what nothing orders.
+"""Within one update no read of a variable races with a write: a session runs ops without dependencies in any order.
 
-The order matters where y is computed by the online networks in inference mode, by moving statistics, and the same
-update's training pass moves these.
+The order matters if y is computed by the online networks in inference mode, with moving statistics, which the training
+pass of the same update moves.
 """
 
 import itertools
@@ -70,7 +70,7 @@ def accesses(operations):
 
 
 class Order:
-    """Every operation that ``fetched`` needs, with all those that run before it: a bit of an integer for each."""
+    """Every operation that ``fetched`` depends on, with all that run before it, as a bit set."""
 
     def __init__(self, fetched):
         self._before, self._bits, stack = {}, {}, [*fetched]
@@ -91,8 +91,8 @@ class Order:
     def __iter__(self):
         return iter(self._bits)
 
-    def settled(self, one, other):
-        """Whether one of two operations always runs before the other."""
+    def is_ordered(self, one, other):
+        """Return whether one of two operations always runs before the other."""
         return bool(self._before[other] & self._bits[one] or self._before[one] & self._bits[other])
 
 
@@ -105,6 +105,6 @@ def test_every_read_and_write_of_a_variable_are_in_order(name, graph):
         (variable, one.name, write.name)
         for variable, (reads, writes) in found.items()
         for one, write in itertools.chain(itertools.product(reads, writes), itertools.combinations(writes, 2))
-        if not order.settled(one, write)
+        if not order.is_ordered(one, write)
     ]
     assert not races, races[:3]

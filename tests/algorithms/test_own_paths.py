@@ -1,4 +1,4 @@
-"""Gradient paths of one's own: each thing one can forget is one clear error, before anything is learned."""
+"""Custom gradient paths and losses: each common mistake is a clear error before anything is learned."""
 
 import warnings
 
@@ -15,7 +15,7 @@ from ddpg.networks.critic import CriticNetwork
 v1 = tf.compat.v1
 SMALL = DDPGConfig(
     **{"hidden": (4,), "batch_size": 4, "bounding": "inverting", "optimizer": "sgd"},
-    **{"td_target": "placeholder", "updates_per_call": 1, "jit": False},  # the driver whose ops are built soonest
+    **{"td_target": "placeholder", "updates_per_call": 1, "jit": False},  # the driver with the smallest graph
 )
 SPACES = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (1,))
 
@@ -37,7 +37,7 @@ def unbounded(actor, critic, states):
     return actor.optimizer.compute_gradients(loss, actor.trainable_variables)
 
 
-def mine(actor, critic, states):
+def scaled_chain_rule(actor, critic, states):
     """The chain rule, scaled."""
     return [(2 * gradient, variable) for gradient, variable in policy.chain_rule(actor, critic, states)]
 
@@ -77,24 +77,24 @@ def updated(**changes):
         (with_a_variable, "policy_gradient=with_a_variable scale"),
     ],
 )
-def test_what_a_policy_gradient_can_forget(path, message):
+def test_mistakes_in_a_policy_gradient(path, message):
     with refuses(UsageError, message):
         updated(policy_gradient=path)
 
 
-@pytest.mark.parametrize("path", [mine, *policy.POLICY_GRADIENTS.values()])
-def test_complete_ones_are_taken(path):
+@pytest.mark.parametrize("path", [scaled_chain_rule, *policy.POLICY_GRADIENTS.values()])
+def test_correct_paths_are_accepted(path):
     assert updated(policy_gradient=path).num_updates == 1
 
 
-def test_without_a_bounding_there_is_none_to_forget():
+def test_identity_bounding_need_not_be_applied():
     assert updated(policy_gradient=unbounded, bounding="squashing").num_updates == 1
     with refuses(UsageError, "bounding"):
         updated(policy_gradient=unbounded, bounding="squashing", action_gradient_clip=1.0)
 
 
 def test_a_loss_takes_the_prediction_first():
-    """Keras's losses take the target first; where the names say so, the loss is not taken the wrong way round."""
+    """Keras's losses take the target first; argument names that show this prevent a call the wrong way round."""
 
     def expectile(target, q):
         return tf.reduce_mean(tf.where(target > q, 0.9, 0.1) * tf.square(target - q))
@@ -103,7 +103,7 @@ def test_a_loss_takes_the_prediction_first():
         SMALL.replace(td_target="stop_gradient", critic_loss=expectile)
 
 
-def test_a_td_path_must_reach_every_variable_too():
+def test_a_td_path_must_reach_every_variable_as_well():
     def first_only(q, target, variables):
         return td.stop_gradient(q, target, variables[:1])
 
@@ -122,14 +122,14 @@ def test_a_td_path_must_reach_every_variable_too():
     ],
 )
 @pytest.mark.parametrize("driver", [{}, {"jit": False}, {"jit": False, "td_target": "placeholder"}])
-def test_a_loss_of_your_own_is_one_number(loss, message, driver):
-    """Of a vector TensorFlow would take the gradient of the sum: a step that is B times too large."""
+def test_a_custom_loss_must_be_a_scalar(loss, message, driver):
+    """TensorFlow would differentiate the sum of a vector: a step that is B times too large."""
     options = {"td_target": "stop_gradient", "jit": True} | driver
     with refuses(UsageError, "critic_loss tf.reduce_mean(...) " + message):
         updated(critic_loss=loss, **options)
 
 
-def test_a_loss_of_your_own_that_is_the_mean_square_is_learned_from_as_it_is():
+def test_a_custom_mean_square_equals_the_built_in_one():
     mean = lambda q, target: tf.reduce_mean(tf.square(q - target))  # noqa: E731
     own, supplied = (updated(td_target="stop_gradient", critic_loss=loss) for loss in (mean, "mse"))
     for name, weights in supplied.get_parameters().items():
@@ -137,7 +137,7 @@ def test_a_loss_of_your_own_that_is_the_mean_square_is_learned_from_as_it_is():
 
 
 @pytest.mark.parametrize("method", ["train", "get_gradients"])
-def test_a_loss_of_your_own_is_one_number_where_a_network_is_used_alone(method, graph):
+def test_a_custom_loss_must_be_a_scalar_when_a_network_is_used_alone(method, graph):
     critic = CriticNetwork(*SPACES, loss=lambda q, target: tf.square(q - target))
     with tf.compat.v1.Session().as_default(), refuses(UsageError, "tf.reduce_mean(...) (None, 1)"):
         getattr(critic, method)(np.zeros((2, 2)), np.zeros((2, 1)), np.zeros((2, 1)))
@@ -145,7 +145,7 @@ def test_a_loss_of_your_own_is_one_number_where_a_network_is_used_alone(method, 
 
 @pytest.mark.parametrize("method", ["train", "get_gradients"])
 def test_residual_gradient_refuses_a_fed_target(method, observation_space, action_space, session, initialize):
-    """Fed, y is a number: what is left would be stop_gradient's gradient under another name."""
+    """A fed y is constant, so the result would be the gradient of stop_gradient under another name."""
     critic = CriticNetwork(observation_space, action_space, td_target="residual_gradient")
     initialize()
     inputs = np.zeros((2, 3)), np.tile(action_space.low, (2, 1)), np.ones((2, 1))
@@ -158,19 +158,19 @@ def test_residual_gradient_refuses_a_fed_target(method, observation_space, actio
 
 
 def climbing_down(actor, critic, states):
-    """The chain rule with its sign forgotten."""
+    """The chain rule with the wrong sign."""
     return [(-gradient, variable) for gradient, variable in policy.chain_rule(actor, critic, states)]
 
 
-def meant(actor, critic, states):
+def correct(actor, critic, states):
     return climbing_down(actor, critic, states)
 
 
-meant.sign_is_checked = False
+correct.sign_is_checked = False
 
 
 def towards_replayed(actor, critic, states, batch):
-    """Behaviour cloning that outweighs Q by far."""
+    """Behaviour cloning with a far larger weight than Q."""
     actions = actor(states, training=True)
     loss = 1e3 * tf.reduce_mean(tf.square(actions - batch.actions))
     pairs = actor.policy_gradients(actions, critic.action_gradient(states, actions))
@@ -190,7 +190,7 @@ def test_a_wrong_sign_is_warned_of_by_name_when_training_begins(bounding, td_tar
         agent = updated(policy_gradient=climbing_down, bounding=bounding, td_target=td_target)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        agent.update(2)  # once is enough
+        agent.update(2)  # warned of only once
 
 
 def td_down(q, target, variables):
@@ -201,15 +201,15 @@ def td_up(q, target, variables):
     return [(-gradient, variable) for gradient, variable in td_down(q, target, variables)]
 
 
-def td_meant(q, target, variables):
+def td_correct(q, target, variables):
     return td_up(q, target, variables)
 
 
-td_meant.sign_is_checked = False
+td_correct.sign_is_checked = False
 
 
 def td_pessimistic(q, target, variables):
-    """A penalty on Q that outweighs the TD error by far, as conservative Q-learning has one."""
+    """A penalty on Q that far outweighs the TD error, like conservative Q-learning's."""
     return td.gradients(td.mean_square(q, tf.stop_gradient(target)) + 1e3 * tf.reduce_mean(q), variables)
 
 
@@ -219,19 +219,19 @@ def td_expectile(q, target, variables):
 
 
 @pytest.mark.parametrize("critic_norm", ["same", "renorm"])
-def test_a_td_path_of_the_wrong_sign_is_warned_of_too(critic_norm):
+def test_a_td_path_with_the_wrong_sign_is_warned_of_too(critic_norm):
     with pytest.warns(UserWarning, match="td_up"):
         updated(td_target=td_up, critic_norm=critic_norm)
 
 
-@pytest.mark.parametrize("path", [td_down, td_meant, td_pessimistic, td_expectile, *td.TD_TARGETS.values()])
-def test_no_other_td_path_is_warned_of(path):
+@pytest.mark.parametrize("path", [td_down, td_correct, td_pessimistic, td_expectile, *td.TD_TARGETS.values()])
+def test_correct_td_paths_are_not_warned_of(path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         updated(td_target=path)
 
 
-def test_the_check_of_a_td_path_leaves_training_as_it_is():
+def test_checking_a_td_path_does_not_change_training():
     changes = {"norm": "batch", "bounding": "squashing", "critic_norm": "renorm"}
     one, other = (updated(td_target=path, **changes).get_parameters() for path in (td_down, td.stop_gradient))
     for name, values in one.items():
@@ -239,37 +239,39 @@ def test_the_check_of_a_td_path_leaves_training_as_it_is():
 
 
 @pytest.mark.parametrize(
-    "path", [mine, meant, towards_replayed, critics_kind_matters, *policy.POLICY_GRADIENTS.values()]
+    "path", [scaled_chain_rule, correct, towards_replayed, critics_kind_matters, *policy.POLICY_GRADIENTS.values()]
 )
-def test_no_other_sign_is_warned_of(path):
+def test_correct_policy_paths_are_not_warned_of(path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         updated(policy_gradient=path)
 
 
-def test_with_cloning_it_is_still_the_configurations_path_that_is_checked(monkeypatch):
+def test_with_cloning_the_configured_path_is_checked(monkeypatch):
     with pytest.warns(UserWarning, match="path 'climbing_down'"):
         updated(policy_gradient=climbing_down, bc_alpha=1e-3)
     monkeypatch.setattr(sign_check, "climb_cosine", lambda path, *_: pytest.fail(f"{path} is checked"))
-    for path in (meant, "surrogate"):
+    for path in (correct, "surrogate"):
         updated(policy_gradient=path, bc_alpha=1e-3)
 
 
-def test_the_check_leaves_training_as_it_is():
-    """A batch norm's statistics, too, whose training passes the check makes."""
+def test_checking_a_policy_path_does_not_change_training():
+    """Nor a batch norm's statistics, though the check makes passes in training mode."""
 
     def unchecked(actor, critic, states):
-        return mine(actor, critic, states)
+        return scaled_chain_rule(actor, critic, states)
 
     unchecked.sign_is_checked = False
     changes = {"norm": "batch", "bounding": "squashing", "critic_norm": "renorm"}
-    first, second = (updated(policy_gradient=path, **changes).get_parameters() for path in (mine, unchecked))
+    first, second = (
+        updated(policy_gradient=path, **changes).get_parameters() for path in (scaled_chain_rule, unchecked)
+    )
     for name in first:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
-def test_a_path_reads_the_replayed_actions():
-    """Pulled towards the one replayed action, 1, far more than by Q, which begins near 0."""
+def test_a_path_may_use_the_replayed_actions():
+    """It moves towards the only replayed action, 1, much more than by Q, which is near 0 initially."""
     agent = DDPG(SPACES, SMALL.replace(policy_gradient=towards_replayed, bounding="squashing"), seed=0)
     agent.observe([0.5, 0.5], [1.0], 0.0, [0.0, 0.0], True, False)
     before = agent.predict([0.5, 0.5])[0].item()

@@ -1,6 +1,6 @@
-"""Discounts and weights of single samples in an update, by hand, under every driver.
+"""Discounts and weights of single samples in an update, by hand, under several drivers.
 
-Every weight is zero and the hidden layer dead, so that Q = b, the output's bias: only that moves, and by plain descent.
+All weights are zero and the hidden layer is inactive, so Q is the output bias b, which alone moves, by SGD.
 """
 
 import gymnasium as gym
@@ -33,7 +33,7 @@ def minibatch(discounts=None, weights=None):
 
 
 def one_update(kind, driver, batch, **options):
-    """Return the bias after one update from ``BIAS``, with that of the target at ``TARGET_BIAS``, and what it told."""
+    """Return the bias after one update from ``BIAS``, with the target's at ``TARGET_BIAS``, and its report."""
     if options.get("td_target") == "placeholder":
         options |= {"jit": False, "updates_per_call": 1}
     options |= {"hidden": (2,), "optimizer": "sgd", "gamma": GAMMA}
@@ -75,15 +75,15 @@ def test_n_step_discounts():
     ],
 )
 def test_weights_multiply_each_samples_loss(kind, driver, td_target):
-    """δ = −1, 3, 0.8, −9, weighed 1, 0.5, 0.25, 0: the mean is 0.175; the loss that is told is not weighed."""
+    """δ = −1, 3, 0.8, −9 with weights 1, 0.5, 0.25, 0: the mean is 0.175. The reported loss is unweighted."""
     batch = minibatch(DISCOUNTS, WEIGHTS)
     bias, told = one_update(kind, driver, batch, prioritised="proportional", td_target=td_target)
     assert bias == pytest.approx(BIAS + RATE * 2 * (-1 + 1.5 + 0.2) / 4, rel=1e-5)
-    np.testing.assert_allclose(told.td_errors, [[1, 3, 0.8, 9]], rtol=1e-5)  # of the one update that was made
+    np.testing.assert_allclose(told.td_errors, [[1, 3, 0.8, 9]], rtol=1e-5)  # of the single update
     assert next(iter(told.metrics.values())) == pytest.approx((1 + 9 + 0.64 + 81) / 4, rel=1e-5)
 
 
-def test_weights_where_the_target_is_differentiated():
+def test_weights_with_residual_gradient():
     """y of the online network: δ = −1, 2, 0.3, −9; ∂(q − y)/∂b = 1 − discount·(1 − terminated)."""
     batch = minibatch(DISCOUNTS, WEIGHTS)
     bias, told = one_update("ddpg", "uncompiled", batch, prioritised="proportional", td_target="residual_gradient")
@@ -95,7 +95,7 @@ def test_weights_where_the_target_is_differentiated():
 @pytest.mark.parametrize(
     ("kind", "driver", "td_target"), [("ddpg", "uncompiled", "stop_gradient"), ("dqn", "stepped", "placeholder")]
 )
-def test_lap_brings_the_huber_loss(kind, driver, td_target):
+def test_lap_uses_the_huber_loss(kind, driver, td_target):
     """y = r + 0.9·(1 − terminated)·4 = 1, 6.6, 1.8, −7 with r = −1.8 for the third: δ = −1, 4.6, −0.2, −9."""
     batch = minibatch()
     batch = batch.replace(rewards=batch.rewards - column([[0, 0, 3.6, 0]]))

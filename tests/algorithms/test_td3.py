@@ -1,4 +1,4 @@
-"""TD3 against TD3 written down again in NumPy; each of its options by hand; what they leave as it was."""
+"""TD3 against an implementation in NumPy; each of its options by hand; and that plain DDPG is unaffected."""
 
 import functools
 
@@ -47,7 +47,7 @@ def by_hand():
 
 @pytest.mark.parametrize("driver", [pytest.param("compiled", marks=pytest.mark.slow), "uncompiled", "stepped"])
 def test_updates_equal_numpys(driver, by_hand):
-    """One update, two more, two more: the delay is counted across calls, the noise is of the update's number."""
+    """In calls of one, two and two updates: the delay counts across calls, the noise depends on the update's number."""
     learner = driven(driver).start()
     for first, count in ((0, 1), (1, 2), (3, 2)):
         learner.train(count, first)
@@ -58,8 +58,8 @@ def test_updates_equal_numpys(driver, by_hand):
     assert difference(apart, learner.session.run(learner.all_variables)) == 0
 
 
-def test_actor_and_targets_stand_still_in_between():
-    """Updates 1 and 3 move critics alone: no weight, no moment and no power of β of the actor moves."""
+def test_actor_and_targets_do_not_move_in_between():
+    """Updates 1 and 3 change only the critics: neither weights, moments nor Adam's powers of β of the actor."""
     learner = driven("uncompiled").start()
     actors = [v for v in learner.all_variables if v.name.startswith("actor/")]
     groups = [actors, *(network.target_variables for network in learner.networks)]
@@ -82,30 +82,30 @@ def test_actor_and_targets_stand_still_in_between():
     [(0, (0x6B200159, 0x99BA4EFE)), (2**32 - 1, (0x1CB996FC, 0xBB002BE7))],
 )
 def test_threefry_has_the_published_answers(word, expected):
-    """The known answers that come with Salmon et al.'s Random123."""
+    """The known answers published with Random123 by Salmon et al."""
     assert threefry((word, word), (word, word)) == expected
     words = tf.constant([word], tf.uint32)
     assert tuple(int(bits[0]) for bits in random_numbers.threefry((words, words), (words, words))) == expected
 
 
-def test_noise_is_normal_and_of_its_seed_and_count():
+def test_noise_is_normal_and_depends_on_its_seed_and_count():
     draw = random_numbers.standard_normal([999, 3], 5, tf.constant(8, tf.int64)).numpy()
     np.testing.assert_allclose(draw, normal((999, 3), 5, 8), atol=1e-5)
-    assert abs(draw.mean()) < 0.06  # three deviations of a mean of 2 997
+    assert abs(draw.mean()) < 0.06  # three standard errors of the mean of 2,997 numbers
     assert draw.std() == pytest.approx(1, abs=0.04)
     for seed, count in ((5, 9), (6, 8)):
         other = random_numbers.standard_normal([999, 3], seed, tf.constant(count, tf.int64)).numpy()
         assert abs(np.corrcoef(draw.ravel(), other.ravel())[0, 1]) < 0.06
 
 
-# -- each by itself, in an agent ----------------------------------------------------------------------
+# -- each option by itself, in an agent ----------------------------------------------------------------
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False, gamma=0.5)
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
 
-def constant(agent, **values):
-    """Make networks constant: their output biases, before squashing."""
+def make_constant(agent, **values):
+    """Make networks output constants, by their output biases, before squashing."""
     with agent.session.as_default():
         networks = {"actor": agent.actor} | {f"critic_{i}": critic for i, critic in enumerate(agent.critics)}
         for name, value in values.items():
@@ -115,10 +115,10 @@ def constant(agent, **values):
             network.sync_target_network()
 
 
-def test_the_least_of_the_critics_counts():
+def test_the_target_uses_the_smallest_value_of_the_critics():
     """Q′ = 3, −1 and 2: y = 1 − 0.5; each critic's loss is from its own value."""
     agent = DDPG((BOX, BOX), SMALL.replace(n_critics=3), seed=0)
-    constant(agent, critic_0=3.0, critic_1=-1.0, critic_2=2.0)
+    make_constant(agent, critic_0=3.0, critic_1=-1.0, critic_2=2.0)
     agent.observe([0.0], [0.0], 1.0, [0.0], False, False)
     metrics = agent.update(1)
     assert metrics["critic_loss"] == pytest.approx(np.mean([2.5**2, 1.5**2, 1.5**2]), rel=1e-6)
@@ -127,31 +127,31 @@ def test_the_least_of_the_critics_counts():
 
 
 def test_the_largest_error_of_the_critics_is_the_priority():
-    """Q′ = 3 and −1: y = 1 − 0.5, of which they are 2.5 and 1.5 away."""
+    """Q′ = 3 and −1: y = 1 − 0.5, so that the errors are 2.5 and 1.5."""
     options = {"prioritised": "proportional", "priority_exponent": 1.0, "buffer_size": 1}
     agent = DDPG((BOX, BOX), SMALL.replace(n_critics=2, **options), seed=0)
-    constant(agent, critic_0=3.0, critic_1=-1.0)
+    make_constant(agent, critic_0=3.0, critic_1=-1.0)
     agent.observe([0.0], [0.0], 1.0, [0.0], False, False)
     agent.update(1)
     assert agent.memory.sampler.state()["priorities"] == pytest.approx([2.5], rel=1e-5)
 
 
 def test_noise_on_the_target_action_is_clipped():
-    """Q = 10·relu(a): with σ = 100 the noise is ±0.25, and μ′ = 0 becomes 0.25 or has no value."""
+    """Q = 10·relu(a), μ′ = 0. With σ = 100 the noise is ±0.25, so that Q′ is 2.5 or 0."""
     config = SMALL.replace(target_policy_noise=100.0, target_noise_clip=0.25, hidden=(1,), batch_size=8)
     agent = DDPG((BOX, BOX), config, seed=0)
-    constant(agent, actor=0.0)
+    make_constant(agent, actor=0.0)
     with agent.session.as_default():
         agent.critic.set_network_params([[[0.0], [1.0]], [0.0], [[10.0]], [0.0]])
         agent.critic.sync_target_network()
     agent.observe([0.0], [-1.0], 0.0, [0.0], False, False)
     share = agent.update(1)["critic_loss"] / (0.5 * 10 * 0.25) ** 2
-    assert share == pytest.approx(np.round(8 * share) / 8, rel=1e-5)  # a number of eighths
+    assert share == pytest.approx(np.round(8 * share) / 8, rel=1e-5)  # a multiple of an eighth
     assert 0 < share < 1
 
 
-def test_noise_on_the_target_action_is_in_half_ranges_of_any_box():
-    """Q′ = relu(a), μ′ = 1, the middle of −2 to 4: 1 + 3/4, and 1 + 3 · 2 is outside."""
+def test_noise_on_the_target_action_scales_with_the_half_range():
+    """Q′ = relu(a), μ′ = 1, the middle of −2 to 4: 1 + 3/4, and 1 + 3 · 2, which is clipped to 4."""
     config = SMALL.replace(target_policy_noise=1.0, target_noise_clip=2.0, hidden=(1,))
     spaces = BOX, gym.spaces.Box(-2, 4, (1,))
     one = np.ones((2, 1), np.float32)
@@ -167,8 +167,8 @@ def test_noise_on_the_target_action_is_in_half_ranges_of_any_box():
         np.testing.assert_allclose(session.run(y), [[0.5 * 1.75], [0.5 * 4]], rtol=1e-6)
 
 
-def test_networks_begin_as_plain_ddpgs():
-    """What is on is made after actor and critic: the same seed begins with the same weights, and ends with them."""
+def test_actor_and_critic_begin_with_plain_ddpgs_weights():
+    """Additional networks are created after actor and critic, so the same seed gives these the same initial weights."""
     agents = [DDPG((BOX, BOX), SMALL.replace(**changes), seed=3) for changes in ({}, {"n_critics": 2})]
     plain, twins = (agent.session.run([agent.actor.variables, agent.critic.variables]) for agent in agents)
     assert difference(plain, twins) == 0
@@ -178,19 +178,19 @@ def test_networks_begin_as_plain_ddpgs():
     assert difference(first, second) > 0
 
 
-def test_residual_gradient_goes_through_the_least():
-    """y is of the online networks: of two critics that say 3 and −1 the second's bias is in both targets."""
+def test_residual_gradient_flows_through_the_smallest_value():
+    """y is from the online networks: of two critics with values 3 and −1, both targets contain the second's bias."""
     agent = DDPG((BOX, BOX), SMALL.replace(n_critics=2, td_target="residual_gradient", optimizer="sgd"), seed=0)
-    constant(agent, critic_0=3.0, critic_1=-1.0)
+    make_constant(agent, critic_0=3.0, critic_1=-1.0)
     agent.observe([0.0], [0.0], 1.0, [0.0], False, False)
     agent.update(1)
     first, second = (agent.session.run(critic.variables[-1])[0] for critic in agent.critics)
-    # Residuals 3 − (1 − 0.5) = 2.5, whose y does not move with the first bias, and −1 − (1 − 0.5) = −1.5.
+    # Residuals: 3 − (1 − 0.5) = 2.5, whose y does not depend on the first bias, and −1 − (1 − 0.5) = −1.5.
     assert first == pytest.approx(3 - 1e-3 * 2 * 2.5, rel=1e-6)
     assert second == pytest.approx(-1 + 1e-3 * 2 * 1.5 * (1 - 0.5), rel=1e-6)
 
 
-def test_a_variant_of_ddpg_that_knows_no_twins_does_not_ignore_them(monkeypatch):
+def test_a_ddpg_variant_without_td3s_options_refuses_them(monkeypatch):
     class OwnUpdate(DDPGUpdate):
         pass
 

@@ -1,4 +1,4 @@
-"""TD3+BC: the actor's gradient and λ by hand, on every policy path and bounding, in agents, drawn, and refused."""
+"""TD3+BC: the actor's gradient and λ by hand, with every policy path and bounding; in agents, diagrams, and errors."""
 
 import copy
 import functools
@@ -38,7 +38,7 @@ def cubic(states, actions):
 @pytest.mark.parametrize("bounding", ["squashing", "inverting", "zeroing"])
 @pytest.mark.parametrize("path", POLICY_GRADIENTS)
 def test_the_gradient_is_the_papers(path, bounding, weights_of_cloning, session, initialize, rng):
-    """λ = α / mean|Q(s, a)|; at μ(s) = W·s + b, behind tanh or not, −λ∇ₐQ/B + 2w(μ(s) − a)/(BA) goes back."""
+    """λ = α / mean|Q(s, a)|; for μ(s) = W·s + b, with or without tanh, ∂L/∂μ is −λ∇ₐQ/B + 2w(μ(s) − a)/(BA)."""
     actor = ActorNetwork(STATES, BOX, network=tf.identity, bounding=bounding)
     critic = CriticNetwork(STATES, BOX, network=cubic)
     initialize()
@@ -73,17 +73,17 @@ def test_the_gradient_is_the_papers(path, bounding, weights_of_cloning, session,
 UPDATED = {"hidden": (8, 6), "tau": 0.1, "gamma": 0.9, "batch_size": 7, "actor_learning_rate": 1e-2} | {
     **{"n_critics": 2, "target_policy_noise": 0.4, "normalize_observations": True, "updates_per_call": 1},
 }
-BY_HAND = [path for path in _TD_TARGETS if path != "residual_gradient"]  # that one's gradient is another
+BY_HAND = [path for path in _TD_TARGETS if path != "residual_gradient"]  # which has another gradient
 
 
 def recorded(rng, count=40):
-    """Return transitions for ``remember``, with observations of different sizes, which are to be normalised."""
+    """Return transitions for ``remember``, whose observations differ in scale, so that normalising matters."""
     observations = rng.normal(size=(2, count, 3)) * [1, 5, 0.2] + [0, 3, 0]
     ended = rng.random(count) < 0.3
     return observations[0], rng.uniform(-1, 1, (count, 2)), rng.normal(size=count), observations[1], ended, ~ended
 
 
-def test_every_way_of_the_gradient_is_there():
+def test_the_lists_of_gradient_paths_are_complete():
     assert {*BOUNDINGS} == {"squashing", "inverting", "zeroing"}
     assert {*_TD_TARGETS} - {*BY_HAND} == {"residual_gradient"}
 
@@ -99,7 +99,7 @@ WAYS = [
 ]
 
 
-# How much is cloned is weighed before the gradient's way begins: every weight on its first and, slow, its compiled way.
+# The weight of cloning does not depend on the path, so each weight is tested with the first path and, slow, compiled.
 @pytest.mark.parametrize(
     ("actors", "path", "bounding", "td_target", "jit"),
     [
@@ -109,13 +109,13 @@ WAYS = [
     ],
     ids=lambda value: [*value][len(value) // 2] if isinstance(value, dict) else str(value),
 )
-def test_an_agents_update_is_numpys(actors, path, bounding, td_target, jit):
-    """From a data set to the weights after one update, in float64: normalised states, y, both losses, Adam, targets."""
+def test_an_agents_update_equals_numpys(actors, path, bounding, td_target, jit):
+    """From data to the weights after one update, in float64: normalised states, y, both losses, Adam, targets."""
     ways = {"policy_gradient": path, "bounding": bounding, "td_target": td_target, "jit": jit}
     config = DDPGConfig(**UPDATED, **ways, **actors)
     agent = DDPG((STATES, BOX), config, seed=3)
     data = recorded(np.random.default_rng(0))
-    own = 10 if "bc_final" in actors else 0  # after half of bc_steps the weight is √bc_final
+    own = 10 if "bc_final" in actors else 0  # halfway through bc_steps the weight is √bc_final
     agent.remember(*(field[: 40 - own] for field in data))
     for row in zip(*(field[40 - own :] for field in data), strict=True):
         agent.observe(*row)
@@ -143,8 +143,8 @@ def test_an_agents_update_is_numpys(actors, path, bounding, td_target, jit):
     assert difference(before[0][:1], after[0][:1]) > 1e-3
 
 
-def test_cloning_alone_learns_nothing_of_q():
-    """Rewards of any size leave the actor where it is, and not so with ``bc_alpha``; both options are refused."""
+def test_cloning_alone_ignores_q():
+    """Rewards of any size do not change the actor, unlike with ``bc_alpha``; setting both options is refused."""
     actors = {}
     for name, options in (("alone", {"bc_only": True}), ("weighed", {"bc_alpha": ALPHA})):
         for scale in (1.0, -50.0):
@@ -187,7 +187,7 @@ def test_drivers_agree(name):
 
 
 def agent_with(rewards=1.0, rows=64, **options):
-    """An agent with a memory of single actions 0.6 in random states, and their rewards."""
+    """An agent that has stored the action 0.6 in random states, with random rewards."""
     config = DDPGConfig(hidden=(16,), batch_size=16, updates_per_call=4, actor_learning_rate=0.01, gamma=0.0, **options)
     agent = DDPG((STATES, gym.spaces.Box(-1, 1, (1,), np.float32)), config, seed=0)
     return observe_more(agent, rows, rewards)
@@ -201,15 +201,15 @@ def observe_more(agent, rows, rewards=1.0):
     return agent
 
 
-def test_an_agent_clones_what_it_remembers():
-    """With α = 0.01 nearly nothing of Q is left: μ(s) becomes the replayed action."""
+def test_an_agent_clones_the_stored_actions():
+    """α = 0.01 leaves almost nothing of Q, so μ(s) becomes the replayed action."""
     agent = agent_with(bc_alpha=0.01, jit=False)
     agent.update(120)
     actions, _ = agent.predict(np.random.default_rng(1).uniform(-1, 1, (20, 3)).astype(np.float32))
     np.testing.assert_allclose(actions, 0.6, atol=0.05)
 
 
-def test_it_is_resumed_exactly(tmp_path):
+def test_a_loaded_agent_resumes_exactly(tmp_path):
     agent = agent_with(bc_alpha=ALPHA, policy_delay=2, jit=False)
     agent.update(3)
     agent.save(tmp_path / "saved")
@@ -223,7 +223,7 @@ def test_it_is_resumed_exactly(tmp_path):
             np.testing.assert_array_equal(found, array)
 
 
-def test_which_update_is_asked_for():
+def test_the_options_select_the_update_and_bad_values_are_refused():
     assert update_of(CONFIG) is TD3BCUpdate
     assert update_of(DDPGConfig(bc_only=True)) is TD3BCUpdate
     assert update_of(DDPGConfig()) is not TD3BCUpdate
@@ -241,7 +241,7 @@ def test_which_update_is_asked_for():
 
 @pytest.mark.parametrize(("own", "weight"), [(0, 1.0), (5, 0.5**0.25), (10, 0.5**0.5), (20, 0.5), (24, 0.5)])
 def test_the_weight_of_cloning_falls_with_the_agents_own_steps(own, weight):
-    """f^(n/N) after n of N steps, then f, with f = 0.5 and N = 20; what is remembered counts for nothing."""
+    """f^(n/N) after n of N steps, then f, with f = 0.5 and N = 20. Transitions added by ``remember`` do not count."""
     agent = agent_with(bc_alpha=ALPHA, bc_final=0.5, bc_steps=20, rows=own, jit=False)
     one = np.zeros((7, 3), np.float32)
     agent.remember(one, one[:, :1], one[:, 0], one, one[:, 0] > 0, one[:, 0] > 0)
@@ -250,7 +250,7 @@ def test_the_weight_of_cloning_falls_with_the_agents_own_steps(own, weight):
 
 
 def cloning_of(agent):
-    """The weight of cloning in the next minibatch."""
+    """Return the weight of cloning in the next minibatch."""
     batch, _ = agent.memory.sampler.sample(np.random.default_rng(0), 1, 4, 1.0)
     return float(batch.cloning[0, 0, 0])
 
@@ -258,7 +258,7 @@ def cloning_of(agent):
 FALLING = {"bc_alpha": ALPHA, "bc_final": 0.5, "bc_steps": 20, "jit": False}
 
 
-def test_the_weight_of_cloning_falls_with_steps_that_memory_no_longer_has():
+def test_the_weight_of_cloning_counts_overwritten_steps():
     agent = agent_with(rows=15, buffer_size=4, **FALLING)
     assert cloning_of(agent) == pytest.approx(0.5**0.75)
     observe_more(agent, 10)
@@ -266,8 +266,8 @@ def test_the_weight_of_cloning_falls_with_steps_that_memory_no_longer_has():
 
 
 @pytest.mark.parametrize("replay", [True, False])
-def test_a_loaded_agent_clones_with_the_weight_that_it_had(replay, tmp_path):
-    """With its memory or without; what is remembered from elsewhere counts for nothing there either."""
+def test_a_loaded_agent_has_the_saved_weight_of_cloning(replay, tmp_path):
+    """With or without its memory; transitions added by ``remember`` do not count in the loaded agent either."""
     agent = agent_with(rows=15, buffer_size=8, **FALLING)
     agent.save(tmp_path / "saved", replay=replay)
     loaded = DDPG.load(tmp_path / "saved")
@@ -278,8 +278,8 @@ def test_a_loaded_agent_clones_with_the_weight_that_it_had(replay, tmp_path):
     assert cloning_of(loaded) == pytest.approx(0.5**0.8)
 
 
-def test_a_checkpoint_that_does_not_count_own_steps_has_those_in_memory(tmp_path):
-    """Earlier versions saved no such count."""
+def test_a_checkpoint_without_the_count_of_own_steps_uses_the_memorys_size(tmp_path):
+    """As earlier versions saved it."""
     agent = agent_with(rows=10, **FALLING)
     agent.save(tmp_path / "saved")
     manifest = json.loads((tmp_path / "saved" / "manifest.json").read_text())
@@ -289,8 +289,8 @@ def test_a_checkpoint_that_does_not_count_own_steps_has_those_in_memory(tmp_path
 
 
 @pytest.mark.parametrize("path", POLICY_GRADIENTS)
-def test_it_is_drawn(path):
-    """The replayed actions feed the actor's step, and λ, which depends on the critic's weights, is stopped."""
+def test_the_diagram_of_td3_bc(path):
+    """The replayed actions feed the actor's step; λ depends on the critic's weights, but its gradient is stopped."""
     with gym.make("Pendulum-v1") as env:
         config = DDPGConfig(hidden=(8,), batch_size=16, policy_gradient=path)
         cloned = trace_update(env, config.replace(bc_alpha=ALPHA), seed=0)["actor"]
@@ -305,7 +305,7 @@ def test_it_is_drawn(path):
     assert {node_box(boxes, edge["source"], edge["destination"]).text for edge in cloned} >= {"replayed\na"}
 
 
-def test_cloning_alone_is_drawn():
+def test_the_diagram_of_cloning_alone():
     """The replayed actions feed the actor's step, and no edge comes from a critic."""
     with gym.make("Pendulum-v1") as env:
         alone = trace_update(env, DDPGConfig(hidden=(8,), batch_size=16, bc_only=True), seed=0)["actor"]

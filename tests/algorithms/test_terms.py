@@ -1,4 +1,4 @@
-"""Terms that options add to an update, by hand: clips, decay, penalty, Huber's loss, Adam's β₁, AdamW; alone, all."""
+"""Optional terms of an update, by hand: clipping, decay, penalty, Huber loss, Adam's β₁, AdamW; each alone, and all."""
 
 import gymnasium as gym
 import numpy as np
@@ -18,8 +18,8 @@ SMALL = DDPGConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False)
 
 
 @pytest.mark.parametrize(("longest", "scale"), [(2.5, 0.5), (100.0, 1.0)])
-def test_a_step_is_clipped_by_the_norm_of_all_gradients(longest, scale, session, initialize):
-    """Q = w·[s, a] + b at s = 1, a = −1, w = 0: the gradient of (Q − 0.5·5)² is −5·[1, −1, 1]: 5√3 long."""
+def test_a_step_is_clipped_by_the_global_norm(longest, scale, session, initialize):
+    """Q = w·[s, a] + b at s = 1, a = −1, w = 0: the gradient of (Q − 0.5·5)² is −5·[1, −1, 1], of norm 5√3."""
     critic = CriticNetwork(
         BOX,
         BOX,
@@ -36,7 +36,7 @@ def test_a_step_is_clipped_by_the_norm_of_all_gradients(longest, scale, session,
 
 
 def test_weights_decay_on_every_td_path(session, initialize, rng):
-    """``l2`` adds itself times the layers' weights, and nothing to biases."""
+    """``l2`` adds itself times the layers' weights to their gradients, and nothing to those of biases."""
     critic = CriticNetwork(BOX, BOX)
     initialize()
     states, actions = (tf.constant(rng.normal(size=(5, 1)), tf.float32) for _ in range(2))
@@ -58,7 +58,7 @@ def linear(states):
 
 
 def test_penalty_is_the_same_on_every_policy_path(session, initialize, rng):
-    """p = W·s + b: c·mean(p²) adds 2c/(BA)·sᵀp to the gradient for W, and its sum over the batch for b."""
+    """p = W·s + b: c·mean(p²) adds 2c/(BA)·sᵀp to the gradient of W, and the batch sum of 2c/(BA)·p to that of b."""
     states = rng.normal(size=(5, 3)).astype(np.float32)
     observations, actions = gym.spaces.Box(-9, 9, (3,)), gym.spaces.Box(-1, 1, (2,))
     critic = CriticNetwork(observations, actions)
@@ -86,13 +86,13 @@ def test_a_penalised_actor_acts_in_numpy():
 
 
 @pytest.mark.parametrize("bounding", ["inverting", "zeroing"])
-def test_a_linear_head_has_nothing_to_penalise(bounding, graph):
+def test_the_penalty_is_refused_for_a_linear_head(bounding, graph):
     with refuses(UsageError, "pre_activation_penalty=0.1 bounding='squashing'"):
         ActorNetwork(BOX, BOX, bounding=bounding, pre_activation_penalty=0.1)
 
 
-def test_hubers_loss_by_hand(session):
-    """δ = 0.5, −3: 0.25 and 2·3 − 1; half of 2δ within the threshold, half of ±2 beyond."""
+def test_the_huber_loss_by_hand(session):
+    """Errors 0.5 and 3: losses 0.25 and 2·3 − 1. The gradient of their mean is half of 2δ, or of ±2 above 1."""
     q = tf.constant([[1.0], [5.0]])
     y = tf.constant([[1.5], [2.0]])
     loss = td.huber(q, y)
@@ -101,8 +101,8 @@ def test_hubers_loss_by_hand(session):
     np.testing.assert_allclose(gradient[:, 0], [-0.5, 1])
 
 
-def test_hubers_loss_on_every_td_path(session, initialize, rng):
-    """It is output_delta's gradient with clip_delta=1; the squared error's is another."""
+def test_the_huber_loss_on_every_td_path(session, initialize, rng):
+    """It has output_delta's gradient with clip_delta=1, and the squared error has another."""
     critic = CriticNetwork(BOX, BOX)
     initialize()
     states, actions = (tf.constant(rng.normal(size=(5, 1)), tf.float32) for _ in range(2))
@@ -117,7 +117,7 @@ def test_hubers_loss_on_every_td_path(session, initialize, rng):
     assert difference(gradients("placeholder", loss="huber"), expected) < 1e-6
     assert difference(gradients("stop_gradient"), expected) > 0.1
     online = critic(states, -actions) + fed
-    # Through y too: a minus the same with the parts of prediction and target exchanged.
+    # Through y as well: subtract the gradient with prediction and target swapped.
     residual, forward = (gradients(n, online, loss="huber") for n in ("residual_gradient", "stop_gradient"))
     critic.td_path = td.TDPath("stop_gradient", critic.optimizer.compute_gradients, loss="huber")
     pairs = critic.td_gradients(online, critic(states, actions))
@@ -126,13 +126,13 @@ def test_hubers_loss_on_every_td_path(session, initialize, rng):
 
 
 @pytest.mark.parametrize("path", ["output_delta", lambda q, target, variables: None])
-def test_huber_is_refused_where_a_path_has_no_loss_for_it(path):
+def test_the_huber_loss_is_refused_by_paths_without_one(path):
     with refuses(UsageError, "critic_loss='huber' td_target="):
         DDPG((BOX, BOX), SMALL.replace(td_target=path, critic_loss="huber"))
 
 
 @pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
-def test_dqn_reports_hubers_loss(td_target):
+def test_dqn_reports_the_huber_loss(td_target):
     config = DQNConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False, td_target=td_target)
     agent = DQN((BOX, gym.spaces.Discrete(2)), config.replace(critic_loss="huber"), seed=0)
     with agent.session.as_default():
@@ -157,8 +157,8 @@ def test_beta1_by_hand():
 
 
 @pytest.mark.parametrize("driver", ["stepped", "uncompiled", "xla", "native"])
-def test_decoupled_decay_by_hand(driver):
-    """Two steps of AdamW of Q = w·[s, a] + b at s = 1, a = −1, y = 1: w decays by αλw besides, b does not."""
+def test_decoupled_weight_decay_by_hand(driver):
+    """Two steps of AdamW for Q = w·[s, a] + b at s = 1, a = −1, y = 1: in addition w decays by αλw, and b does not."""
     ways = {"stepped": {"td_target": "placeholder"}, "uncompiled": {}, "xla": {"jit": True, "compiler": "xla"}}
     ways["native"] = {"jit": True, "compiler": "native"}
     config = SMALL.replace(critic_learning_rate=0.1, weight_decay=0.5, adam_beta1=0.5, **ways[driver])
@@ -186,7 +186,7 @@ def built(config):
 
 
 def test_options_reach_their_networks(graph):
-    """What they do there is shown above."""
+    """Their effect is tested above."""
     shared = {"hidden": (4,), "max_gradient_norm": 0.5, "adam_beta1": 0.25, "critic_loss": "huber"}
     shared["weight_decay"] = 0.75
     options = {"n_critics": 2, "critic_l2": 0.125, "pre_activation_penalty": 2.0, "critic_norm": "layer"}
@@ -215,7 +215,7 @@ ALL = DDPGConfig(
 )
 
 
-def test_drivers_agree_on_all_of_them():
+def test_drivers_agree_with_all_of_them():
     ends = []
     for driver in ("stepped", "uncompiled", "compiled"):
         driven = Driven(driver, ALL).start()

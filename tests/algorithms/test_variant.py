@@ -1,4 +1,4 @@
-"""A new algorithm is an update that changes a term of another's, a class of options and a line in the registry."""
+"""A new algorithm is an update that changes a term of another, a class of options, and a line in the registry."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ class CautiousConfig(DDPGConfig):
 
 @dataclasses.dataclass(frozen=True)
 class CautiousUpdate(ddpg.DDPGUpdate):
-    """DDPG whose target is lowered by a constant."""
+    """DDPG with a target that is lowered by a constant."""
 
     def target(self, batch):
         return super().target(batch) - self.config.caution
@@ -44,8 +44,8 @@ OPTIONS = {"hidden": (4,), "batch_size": 4, "updates_per_call": 4, "learning_sta
 
 
 @pytest.mark.parametrize("jit", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_a_variant_changes_its_term_alone(registered, jit, tmp_path):
-    """Rewards of 1 with a caution of 3 are rewards of −2, fused and compiled too."""
+def test_a_variant_changes_only_its_term(registered, jit, tmp_path):
+    """Rewards of 1 with a caution of 3 equal rewards of −2, also compiled."""
     plain, _ = learned(DDPGConfig(**OPTIONS, jit=jit))
     same, _ = learned(CautiousConfig(**OPTIONS, jit=jit))
     agent, metrics = learned(CautiousConfig(**OPTIONS, jit=jit, caution=3.0))
@@ -62,13 +62,13 @@ def test_a_variant_changes_its_term_alone(registered, jit, tmp_path):
     assert agent.update(4) == loaded.update(4)
 
 
-def test_options_without_a_line_are_refused():
+def test_options_without_a_registry_entry_are_refused():
     with refuses(UsageError, "CautiousConfig"):
         DDPG(SPACES, CautiousConfig())
 
 
-def test_target_step_is_the_emas(observation_space, action_space, graph):
-    """The parts that a variant imports are functions of networks and tensors."""
+def test_target_step_moves_the_averages(observation_space, action_space, graph):
+    """Functions that a variant can import work on networks and tensors."""
     from ddpg import ActorNetwork, CriticNetwork
 
     actor, critic = (kind(observation_space, action_space) for kind in (ActorNetwork, CriticNetwork))
@@ -84,7 +84,7 @@ def test_the_registry_names_the_agent_of_an_algorithm():
 
 
 @pytest.mark.parametrize("options", [{}, {"td_target": "placeholder", "updates_per_call": 1}])
-def test_metrics_are_those_that_the_class_names(registered, options, monkeypatch):
+def test_metrics_are_those_named_by_the_class(registered, options, monkeypatch):
     config = CautiousConfig(**OPTIONS | options, jit=False)
     monkeypatch.setattr(CautiousUpdate, "metrics", (*ddpg.DDPGUpdate.metrics, "nope"))
     with refuses(UsageError, "CautiousUpdate.metrics ['nope']"):

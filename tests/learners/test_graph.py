@@ -1,4 +1,4 @@
-"""One symbolic update under its drivers: fused and compiled, op by op, and step by step."""
+"""One symbolic update under its drivers: compiled, uncompiled and step by step."""
 
 import functools
 import itertools
@@ -30,14 +30,14 @@ def minibatches(rng):
 
 
 class Networks:
-    """Networks and their update, in a graph of their own."""
+    """Networks and their update, in their own graph."""
 
     def __init__(self, norm=None, td_target="stop_gradient"):
         self.graph = tf.Graph()
         with self.graph.as_default():
             self.session = SyncedSession()
             v1.set_random_seed(1)
-            # Normalisation makes some gradients exactly zero but for rounding, which Adam would blow up to full steps.
+            # Normalisation makes some gradients zero up to rounding, which Adam would amplify to full steps.
             optimizer = v1.train.GradientDescentOptimizer if norm else v1.train.AdamOptimizer
             network = mlp((8,) if norm else (16, 8), norm=norm)
             options = {"network": network, "optimizer": optimizer, "learning_rate": 1e-2, "tau": 0.1}
@@ -50,14 +50,14 @@ class Networks:
 
 
 class Driven:
-    """A driver of their update."""
+    """A driver of the networks' update."""
 
     def __init__(self, driver, networks):
         self.networks = networks
         self.learner = learner_of(driver, networks.update, B, K)
 
     def train(self, calls):
-        """Return every variable after ``calls`` (numbers of updates) from the start, and the metrics."""
+        """Make calls of these numbers of updates from the start; return every variable, and each call's metrics."""
         networks = self.networks
         with networks.graph.as_default(), networks.session.as_default() as session:
             initializers = [variable.initializer for variable in networks.variables]
@@ -79,7 +79,7 @@ networks = functools.cache(Networks)
 
 @functools.cache
 def driven(driver, norm):
-    """Return one of the drivers of the same networks."""
+    """Return a driver of the same networks as the other drivers."""
     return Driven(driver, networks(norm))
 
 
@@ -98,7 +98,7 @@ def test_compiled_uncompiled_and_stepped_agree(norm):
 
 
 @pytest.mark.parametrize("driver", ["compiled", "uncompiled"])
-def test_part_of_a_call_is_that_many_updates(driver):
+def test_a_call_of_fewer_updates_makes_that_many(driver):
     whole, _ = driven(driver, None).train([K])
     parts, _ = driven(driver, None).train([2, 1, K - 3])
     assert relative_difference(parts, whole) < 1e-6
@@ -106,7 +106,7 @@ def test_part_of_a_call_is_that_many_updates(driver):
     assert relative_difference(fewer, whole) > 1e-3
 
 
-def test_placeholder_path_trains_alike_step_by_step():
+def test_placeholder_path_gives_the_same_results_step_by_step():
     stopped, _ = driven("stepped", None).train([K])
     placeholder, _ = Driven("stepped", Networks(td_target="placeholder")).train([K])
     for one, other in zip(placeholder, stopped, strict=True):
@@ -114,7 +114,7 @@ def test_placeholder_path_trains_alike_step_by_step():
 
 
 @pytest.mark.slow
-def test_same_start_same_bits():
+def test_equal_starts_give_equal_bits():
     one, _ = driven("compiled", None).train([K, K])
     other, _ = Driven("compiled", Networks()).train([K, K])
     for a, b in zip(one, other, strict=True):

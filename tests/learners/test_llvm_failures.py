@@ -1,4 +1,4 @@
-"""Wherever LLVM fails, XLA compiles the updates and NumPy acts, with one line."""
+"""If any stage of LLVM fails, XLA compiles the updates and NumPy acts, after a one-line warning."""
 
 import inspect
 import re
@@ -31,7 +31,7 @@ STAGES = [
 
 @pytest.fixture
 def nothing_compiled(monkeypatch):
-    """Neither this process nor the disk has the code; what was loaded with the fault is forgotten, too."""
+    """Clear the caches of compiled code, and afterwards also what was loaded with the fault."""
     monkeypatch.setenv("DDPG_CACHE", "off")
     yield jit.compile_module.cache_clear(), jit._llvm.cache_clear()
     jit.compile_module.cache_clear()
@@ -40,7 +40,7 @@ def nothing_compiled(monkeypatch):
 
 @pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.parametrize(("owner", "name"), STAGES, ids=lambda value: getattr(value, "__name__", value))
-def test_a_failure_at_every_stage(monkeypatch, capfd, owner, name):
+def test_a_failure_in_any_stage(monkeypatch, capfd, owner, name):
     planted = []
 
     def fails(*arguments, **options):
@@ -58,5 +58,5 @@ def test_a_failure_at_every_stage(monkeypatch, capfd, owner, name):
     assert agent._native_policy is None
 
 
-def test_functions_are_found():
+def test_the_names_of_llvms_functions_exist():
     assert {"parse_assembly", "create_mcjit_compiler", "create_pass_builder"} <= set(FUNCTIONS)

@@ -1,4 +1,4 @@
-"""The native driver: the numbers of the uncompiled graph, and weights that are where one looks for them."""
+"""The native driver computes the results of the uncompiled graph; the session and the agent see its weights."""
 
 import itertools
 
@@ -50,16 +50,16 @@ OPTIONS = {
     "cloning alone": {"bc_only": True},
     "projections": {"weight_projection": True, "affine_projection": True, "norm": "rms", "critic_norm": "layer"},
     "distributional": {"critic": "distributional", "atoms": 7, "n_critics": 2, "n_steps": 2},
-    "batch norm, sgd": {"norm": "batch", "optimizer": "sgd"},  # rounding made full steps by Adam, see test_crossq
+    "batch norm, sgd": {"norm": "batch", "optimizer": "sgd"},  # Adam amplifies rounding, see test_crossq
 }
 
 
-# What no other test tells of these is in the rest.
+# Slow; the other options cover what these test.
 LONG = ("inverting, rmsprop", "direct, zeroing, sgd, online", "crossq", "lap, n steps")
 
 
 def agent_with(**options):
-    """An agent with a filled memory."""
+    """An agent with 40 transitions in memory."""
     config = DDPGConfig(hidden=(10, 9), batch_size=11, updates_per_call=4, tau=0.1, **options)
     agent = DDPG(SPACES, config, seed=0)
     rng = np.random.default_rng(0)
@@ -78,7 +78,7 @@ def weights(agent):
     "options",
     [pytest.param(OPTIONS[name], id=name, marks=[pytest.mark.slow] * (name in LONG)) for name in OPTIONS],
 )
-def test_the_numbers_of_the_uncompiled_graph(options):
+def test_the_results_are_those_of_the_uncompiled_graph(options):
     native, plain = agent_with(**options, compiler="native"), agent_with(**options, jit=False)
     metrics, expected = native.update(6), plain.update(6)
     assert isinstance(native.updater.learner, NativeLearner)
@@ -93,7 +93,7 @@ def agent():
     return agent_with(compiler="native", threads=1)
 
 
-def test_the_session_has_the_weights(agent):
+def test_the_session_reads_the_updated_weights(agent):
     before = weights(agent)
     agent.update(3)
     after = weights(agent)
@@ -104,7 +104,7 @@ def test_the_session_has_the_weights(agent):
         )
 
 
-def test_weights_set_in_the_session_are_learned_from(agent):
+def test_weights_set_in_the_session_are_used(agent):
     agent.update(1)
     with agent.session.as_default():
         agent.critic.set_network_params([np.zeros_like(array) for array in agent.critic.get_network_params()])
@@ -112,7 +112,7 @@ def test_weights_set_in_the_session_are_learned_from(agent):
     assert agent.update(1)["q_value"] != 0
 
 
-def test_a_rate_is_set_wherever_the_weights_are(agent):
+def test_a_learning_rate_is_set_before_and_after_the_session_reads_the_weights(agent):
     agent.update(1)
     for here in (True, False):
         if not here:
@@ -124,8 +124,8 @@ def test_a_rate_is_set_wherever_the_weights_are(agent):
     agent.scale_learning_rates(1.0)
 
 
-def test_a_rate_that_was_set_is_what_the_session_has():
-    agent = agent_with(compiler="native", threads=1)  # whose session has not been asked for anything yet
+def test_the_session_reads_a_learning_rate_that_was_set():
+    agent = agent_with(compiler="native", threads=1)  # the session has not read anything yet
     agent.update(1)
     agent.scale_learning_rates(0.5)
     rates = [(network.learning_rate, rate) for network, rate, _ in agent.symbolic_update.learning_rates]
@@ -133,8 +133,8 @@ def test_a_rate_that_was_set_is_what_the_session_has():
     np.testing.assert_allclose(found, [0.5 * rate for _, rate in rates], rtol=1e-6)
 
 
-def test_updates_are_counted_for_whoever_asks():
-    """Three updates, asked for, then one more: with a delay of 2 the actor moves in the 2nd and the 4th."""
+def test_the_session_reads_the_number_of_updates():
+    """With a delay of 2 the actor moves in updates 2 and 4, also if the session reads the count in between."""
     agent = agent_with(compiler="native", policy_delay=2)
     count, actors = agent.symbolic_update.count.variable, []
     for made in range(4):
@@ -145,7 +145,7 @@ def test_updates_are_counted_for_whoever_asks():
     assert moved == [True, False, True]
 
 
-def test_a_first_step_that_depends_on_the_number_of_updates_is_built_for_each_kind(monkeypatch):
+def test_an_update_that_depends_on_its_number_is_compiled_once_per_kind(monkeypatch):
     step = TD3Update.critic_step
 
     def varying(self, batch, y):
@@ -157,7 +157,7 @@ def test_a_first_step_that_depends_on_the_number_of_updates_is_built_for_each_ki
     assert [agent.update()["critic_loss"] for _ in range(6)] == [5, 7, 5, 7, 5, 7]
 
 
-def test_a_saved_agent_goes_on_as_if_it_had_not_been(agent, tmp_path):
+def test_a_loaded_agent_makes_the_same_updates_as_the_saved_one(agent, tmp_path):
     agent.update(2)
     loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
     agent.update(5)
@@ -166,8 +166,8 @@ def test_a_saved_agent_goes_on_as_if_it_had_not_been(agent, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_loaded_agent_goes_on_in_the_phase_of_its_delay(tmp_path):
-    """With a delay of 2 the actor moves in the second update, whoever has made the first."""
+def test_a_loaded_agent_keeps_the_phase_of_its_delay(tmp_path):
+    """With a delay of 2 the actor moves in the second update, although another agent made the first."""
     agent = agent_with(compiler="native", policy_delay=2)
     agent.update(1)
     loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
@@ -179,8 +179,8 @@ def test_a_loaded_agent_goes_on_in_the_phase_of_its_delay(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_threads_share_an_update():
-    """Sums are taken in another order, so that the last bits may differ."""
+def test_an_update_by_several_threads():
+    """Sums are in another order, so the last bits may differ."""
     one, shared = agent_with(compiler="native", threads=1), agent_with(compiler="native", threads=3)
     one.update(5), shared.update(5)
     assert [agent.updater.learner.workers for agent in (one, shared)] == [1, 3]
@@ -188,7 +188,7 @@ def test_threads_share_an_update():
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_what_cannot_be_translated_is_compiled_by_xla():
+def test_xla_compiles_what_cannot_be_translated():
     agent = agent_with(activation=tf.sin)
     assert isinstance(agent.updater.learner, XLALearner)
     with refuses(UsageError, "compiler native Sin"):
@@ -196,7 +196,7 @@ def test_what_cannot_be_translated_is_compiled_by_xla():
     assert isinstance(agent_with(compiler="xla").updater.learner, XLALearner)
 
 
-def test_divergence_is_seen():
+def test_divergence_raises():
     agent = agent_with(critic_learning_rate=1e30, compiler="native")
     with refuses(FloatingPointError, "diverged"):
         agent.update(20)
@@ -205,8 +205,8 @@ def test_divergence_is_seen():
 @pytest.mark.parametrize(
     "error", [RuntimeError("LLVM IR parsing error\n<string>:1:1: error: expected type"), OSError(8)]
 )
-def test_where_llvm_fails_xla_takes_over_with_one_line(error, monkeypatch, capsys):
-    """As llvmlite 0.44 does, which knows no opaque pointers."""
+def test_if_llvm_fails_xla_takes_over_with_one_line(error, monkeypatch, capsys):
+    """Like llvmlite 0.44, which does not parse opaque pointers."""
 
     def refuse(text):
         raise error

@@ -1,4 +1,4 @@
-"""Setting variables by feeding what their initialisers assign."""
+"""A session that shares its variables with other code: assigning them, waiting for the lock, and exact products."""
 
 import threading
 
@@ -13,7 +13,7 @@ from ddpg.learners.synced_session import SyncedSession, assign_variables
 v1 = tf.compat.v1
 
 
-def test_variables_made_from_one_tensor_are_set_apart(graph):
+def test_variables_with_one_initial_tensor_are_assigned_separately(graph):
     ones = tf.ones([2])
     variables = [v1.get_variable(name, initializer=ones, use_resource=True) for name in "abc"]
     variables.append(v1.get_variable("d", [2], use_resource=True))
@@ -30,11 +30,11 @@ def test_variables_made_from_one_tensor_are_set_apart(graph):
     assert calls == [2, 1, 1]
 
 
-def test_a_gpu_multiplies_float32_numbers_as_such():
-    """XLA's program for any device says how exact a product must be; by TensorFlow's default it says nothing."""
+def test_a_gpu_multiplies_in_full_float32_precision():
+    """XLA's program states the precision of a product; by TensorFlow's default it does not, and a GPU may use TF32."""
 
     def product():
-        with tf.init_scope():  # eagerly
+        with tf.init_scope():  # run eagerly
             ones = tf.ones([2, 2])
             compiled = tf.function(lambda a, b: a @ b, jit_compile=True, autograph=False)
             return compiled.experimental_get_compiler_ir(ones, ones)(stage="hlo")
@@ -45,19 +45,19 @@ def test_a_gpu_multiplies_float32_numbers_as_such():
     assert "operand_precision={highest,highest}" in product()
 
 
-def of_one_tensor(states):
-    """A network of one's own whose gain and bias begin as one tensor."""
+def with_one_initial_tensor(states):
+    """A custom network whose gain and bias have the same initial tensor."""
     ones, features = tf.ones([8]), mlp((8,))(states)
     gain, bias = (v1.get_variable(name, initializer=ones, use_resource=True) for name in ("gain", "bias"))
     return features * gain + bias
 
 
 @pytest.mark.parametrize("options", [{"jit": False}, {"compiler": "native"}], ids=["plain", "native"])
-def test_networks_of_ones_own_keep_them_apart(options):
-    """What is learned natively comes back, and what was handed out goes in again."""
+def test_such_variables_of_a_custom_network_stay_separate(options):
+    """Weights learned natively are read back, and setting what was read restores them."""
     box = gym.spaces.Box(-1, 1, (2,), np.float32)
     config = DDPGConfig(hidden=(8,), batch_size=4, updates_per_call=1, actor_learning_rate=0.1, **options)
-    agent, rng = DDPG((box, box), config, seed=0, actor_network=of_one_tensor), np.random.default_rng(0)
+    agent, rng = DDPG((box, box), config, seed=0, actor_network=with_one_initial_tensor), np.random.default_rng(0)
     for _ in range(6):
         s, a, successor = rng.uniform(-1, 1, (3, 2))
         agent.observe(s, a, float(a[0]), successor, False, False)
@@ -72,25 +72,25 @@ def test_networks_of_ones_own_keep_them_apart(options):
         np.testing.assert_array_equal(value, before[name], name)
 
 
-def test_a_run_waits_for_whoever_has_the_variables(graph):
-    """Neither ``run`` nor a callable crosses with an update elsewhere, which holds the lock."""
+def test_a_run_waits_for_the_holder_of_the_lock(graph):
+    """Neither ``run`` nor a callable reads variables while an update elsewhere holds the lock."""
     value = v1.get_variable("value", initializer=0.0, use_resource=True)
     with SyncedSession() as session:
         session.run(value.initializer)
         read = session.make_callable(value)
         begun, seen = threading.Barrier(3), []
 
-        def look(function):
+        def read_after_start(function):
             begun.wait(60)
             seen.append(function())
 
-        threads = [threading.Thread(target=look, args=(f,)) for f in (lambda: session.run(value), read)]
+        threads = [threading.Thread(target=read_after_start, args=(f,)) for f in (lambda: session.run(value), read)]
 
         def update():
             for thread in threads:
                 thread.start()
             begun.wait(60)
-            for thread in threads:  # they have begun, and cannot come through
+            for thread in threads:  # they have started, and must wait
                 thread.join(0.1)
             session.run_as_is(value.assign(1.0))
 

@@ -1,4 +1,4 @@
-"""Metrics of several updates: their mean, however many calls it took."""
+"""The updater: metrics of several updates, the choice of driver, and divergence."""
 
 import contextlib
 
@@ -35,7 +35,7 @@ def made(kind, updates_per_call, td_target="stop_gradient", config=None, factor=
 @pytest.mark.parametrize("kind", [DDPG, DQN])
 @pytest.mark.parametrize(("updates_per_call", "n"), [(2, 5), (4, 3), (1, 5)])
 def test_metrics_are_means_over_updates(kind, updates_per_call, n):
-    """Five updates in calls of two are two, two and one: the last call's share is a fifth."""
+    """Five updates in calls of two are two, two and one, so the last call's metrics have a weight of a fifth."""
     agent, single = (made(kind, number) for number in (updates_per_call, updates_per_call))
     together = agent.update(n)
     each = [single.update(1) for _ in range(n)]
@@ -46,7 +46,7 @@ def test_metrics_are_means_over_updates(kind, updates_per_call, n):
         assert together[name] == pytest.approx(np.mean([one[name] for one in each]), rel=1e-4, abs=1e-6), name
 
 
-def test_step_by_step_alike():
+def test_step_by_step_gives_the_same_metrics():
     together = made(DDPG, 1, "placeholder").update(3)
     single = made(DDPG, 1, "placeholder")
     each = [single.update(1) for _ in range(3)]
@@ -63,14 +63,14 @@ def test_step_by_step_alike():
         ((256, 256), 256, "native", NativeLearner),
     ],
 )
-def test_beside_a_gpu_small_updates_stay_on_the_processor(monkeypatch, hidden, batch_size, compiler, learner):
+def test_with_a_gpu_small_updates_stay_on_the_processor(monkeypatch, hidden, batch_size, compiler, learner):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
     config = DDPGConfig(hidden=hidden, batch_size=batch_size, compiler=compiler, buffer_size=300)
     assert isinstance(DDPG((BOX, BOX), config, seed=0).updater.learner, learner)
 
 
 def with_gradient_zero(compiler, **options):
-    """An agent whose actor is saturated: its gradient is exactly 0."""
+    """An agent with a saturated actor, whose gradient is exactly 0."""
     box = gym.spaces.Box
     config = DDPGConfig(batch_size=64, jit=compiler != "none", compiler=compiler.replace("none", "auto"), **options)
     agent = DDPG((box(-1, 1, (3,)), box(-1, 1, (1,))), config, seed=0)
@@ -90,7 +90,7 @@ def with_gradient_zero(compiler, **options):
         {"hidden": (1,), "critic_norm": "layer", "max_gradient_norm": 0.01},
     ],
 )
-def test_a_gradient_of_zero_scaled_to_a_norm_is_zero(compiler, options):
+def test_clipping_the_norm_of_a_zero_gradient_gives_zero(compiler, options):
     agent = with_gradient_zero(compiler, **options)
     metrics = agent.update(8)
     assert metrics["action_gradient_norm"] >= 0
@@ -113,8 +113,8 @@ DRIVERS = {
         *(("critic_1", driver) for driver in DRIVERS if driver != "native"),
     ],
 )
-def test_weights_that_are_not_finite_are_divergence_though_the_loss_is_finite(network, driver):
-    """Adam takes the root of its second moment: below 0 that is NaN, in the step, when the loss is already computed."""
+def test_non_finite_weights_are_divergence_even_if_the_loss_is_finite(network, driver):
+    """Adam's step is NaN if a second moment is below 0, after the loss has been computed."""
     config = CONFIGS[DDPG].replace(optimizer="adam", n_critics=2, **DRIVERS[driver])
     agent = made(DDPG, config.updates_per_call, config.td_target, config)
     action = agent.predict(np.zeros(2, np.float32))[0]
@@ -127,7 +127,7 @@ def test_weights_that_are_not_finite_are_divergence_though_the_loss_is_finite(ne
 
 
 @pytest.mark.parametrize("scale", [0.25, 4.0])
-def test_rewards_are_divided_by_a_scale_on_either_side_of_one(scale):
+def test_rewards_are_divided_by_a_scale_below_or_above_one(scale):
     scaled, expected = made(DDPG, 2), made(DDPG, 2, factor=1 / scale)
     ours, theirs = scaled.updater.run(scaled.session, 2, scale)[0], expected.updater.run(expected.session, 2)[0]
     assert ours == pytest.approx(theirs)
@@ -142,7 +142,7 @@ def test_divergence_is_a_loss_that_is_not_finite(place, diverged, monkeypatch):
         assert agent.updater.run(agent.session, 1)[0] == metrics
 
 
-def test_divergence_is_told_before_its_td_errors_are_refused_as_priorities(monkeypatch):
+def test_divergence_is_reported_before_its_td_errors_reach_the_priorities(monkeypatch):
     agent = made(DDPG, 1, config=CONFIGS[DDPG].replace(prioritised="proportional"))
     size = agent.config.batch_size
     result = dict.fromkeys(agent.updater.metrics, np.inf), [], np.full((1, size), np.inf, np.float32), True

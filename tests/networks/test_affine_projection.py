@@ -1,4 +1,4 @@
-"""Gains and offsets of norms scaled together to length √d after every step: by hand, by every driver, of all norms."""
+"""``affine_projection``: every step scales a norm's gains and offsets to length √d; by hand, for all norms."""
 
 import gymnasium as gym
 import numpy as np
@@ -18,12 +18,12 @@ STILL = {"optimizer": "sgd", "learning_rate": 1e-30}
 FAST = {"output_init": "fan_in", "critic_learning_rate": 0.05, "actor_learning_rate": 0.05}
 NORMS = {norm: {"norm": norm} for norm in algorithm_options.NORMS}
 ALL = NORMS | {"residual": {"block": "residual", "hidden": (5, 5)}}
-# The norms' features, by network: of the hidden layers (6, 5), and where inputs are normalised theirs.
+# The number of features of each norm: of the hidden layers (6, 5), or of the residual blocks.
 FEATURES = {"layer": (6, 5), "rms": (6, 5), "residual": (5, 5)}
 
 
-def pairs(agent, network):
-    """Return ``{norm's scope: (γ, β)}``; of a norm without offsets ``(γ, 0)``."""
+def gains_and_offsets(agent, network):
+    """Return ``{norm's scope: (γ, β)}``; ``(γ, 0)`` for a norm without offsets."""
     named = {v.name.removeprefix(f"{network.scope}/"): v for v in network.trainable_variables}
     values = dict(zip(named, agent.session.run([*named.values()]), strict=True))
     scopes = [name.removesuffix("/gamma:0") for name in values if name.endswith("/gamma:0")]
@@ -31,13 +31,13 @@ def pairs(agent, network):
 
 
 def lengths(agent, network):
-    """Return each norm's ``‖(γ, β)‖ / √d``: 1 where it has been projected."""
-    found = pairs(agent, network).values()
+    """Return each norm's ``‖(γ, β)‖ / √d``, which the projection makes 1."""
+    found = gains_and_offsets(agent, network).values()
     return np.array([np.sqrt((np.square(gain).sum() + np.square(offset).sum()) / len(gain)) for gain, offset in found])
 
 
 def after_a_step(session, network, given, *inputs):
-    """Set trainable variables, by their names' ends; return their values after a step that moves nothing."""
+    """Set trainable variables by the ends of their names; return all after a step with a negligible learning rate."""
     session.run(v1.global_variables_initializer())
     names = [v.name.removeprefix(f"{network.scope}/").removesuffix(":0") for v in network.trainable_variables]
     values = dict(zip(names, network.get_network_params(), strict=True)) | given
@@ -50,7 +50,7 @@ def after_a_step(session, network, given, *inputs):
 
 
 def test_a_step_by_hand(session):
-    """γ = (3, 0), β = (0, 4) have length 5, and √2 is theirs: γ = (0.6, 0)√2, β = (0, 0.8)√2."""
+    """γ = (3, 0), β = (0, 4) have length 5 instead of √2: γ = (0.6, 0)√2, β = (0, 0.8)√2."""
     critic = CriticNetwork(BOX, BOX, network=mlp((2,), norm="layer"), affine_projection=True, **STILL)
     given = {"norm_0/gamma": [3.0, 0.0], "norm_0/beta": [0.0, 4.0]}
     found = after_a_step(session, critic, given, np.zeros((1, 2)), np.zeros((1, 2)), np.zeros((1, 1)))
@@ -59,15 +59,15 @@ def test_a_step_by_hand(session):
 
 
 def test_gains_without_offsets_by_hand(session):
-    """γ = (2, 0, 0, 0) to √4; an actor's."""
+    """γ = (6, 0, 0, 0) is scaled to length √4; in an actor."""
     actor = ActorNetwork(BOX, BOX, network=mlp((4,), norm="rms"), affine_projection=True, **STILL)
     given = {"norm_0/gamma": [6.0, 0.0, 0.0, 0.0]}
     found = after_a_step(session, actor, given, np.zeros((1, 2)), np.zeros((1, 2)))
     np.testing.assert_allclose(found["norm_0/gamma"], [2.0, 0.0, 0.0, 0.0], rtol=1e-6)
 
 
-def test_each_norm_has_a_length_of_its_own_and_zeros_stay(session):
-    """One of length 5 in two dimensions, one that is all 0, and with ``batch`` that of the observation."""
+def test_each_norm_is_scaled_separately_and_zeros_stay(session):
+    """One norm of length 5, one of zeros, and with ``batch`` that of the observations."""
     q = QNetwork(BOX, gym.spaces.Discrete(3), network=mlp((2, 3), norm="batch"), affine_projection=True, **STILL)
     given = {
         **{"input_norm/gamma": [1.0, 1.0], "input_norm/beta": [1.0, 1.0]},
@@ -85,14 +85,14 @@ def test_each_norm_has_a_length_of_its_own_and_zeros_stay(session):
 
 
 def three_updates(agent):
-    """Make three updates, the actor's in the second, and yield after each: lengths are √d, and something is learned."""
+    """Make three updates, the actor's in the second, and check that lengths are √d after each, and gains changed."""
     for made in range(1, 4):
-        before = pairs(agent, agent.actor)
+        before = gains_and_offsets(agent, agent.actor)
         agent.update(1)
         for critic in agent.critics:
             np.testing.assert_allclose(lengths(agent, critic), 1, rtol=1e-5)
-        now = pairs(agent, agent.actor)
-        assert len(now) == len(pairs(agent, agent.critic)) >= 2
+        now = gains_and_offsets(agent, agent.actor)
+        assert len(now) == len(gains_and_offsets(agent, agent.critic)) >= 2
         if made % 2:
             for scope, (gain, offset) in now.items():
                 np.testing.assert_array_equal(gain, before[scope][0])
@@ -101,18 +101,18 @@ def three_updates(agent):
             np.testing.assert_allclose(lengths(agent, agent.actor), 1, rtol=1e-5)
         yield now
     for network in (agent.actor, *agent.critics):
-        moved = [np.abs(gain / gain[0] - 1).max() for gain, _ in pairs(agent, network).values()]
-        assert max(moved) > 0.01  # they have learned, and did not just stay at 1 and 0
+        moved = [np.abs(gain / gain[0] - 1).max() for gain, _ in gains_and_offsets(agent, network).values()]
+        assert max(moved) > 0.01  # gains have changed relative to each other
 
 
-# What projects is of two forms, with offsets and without: our own compiler has one of each, and what normalises inputs.
+# The native compiler is tested with a norm of each kind: with offsets, which also normalises the inputs, and without.
 NATIVE = ("batch", "rms")
-# The others are built like one of these.
+# Built like those above.
 ALIKE = ("layer", "renorm_soft", "renorm_preactivation")
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ALIKE)) for kind in ALL])
-def test_norms_of_all_kinds_in_every_network_after_its_own_steps(kind):
+def test_all_norms_of_every_network_after_its_own_steps(kind):
     driver = DRIVERS["native" if kind in NATIVE else "uncompiled"]
     options = {"n_critics": 2 if kind == "batch" else 1, "policy_delay": 2, **FAST, **ALL[kind], **driver}
     *_, now = three_updates(agent_with(affine_projection=True, **options))
@@ -122,19 +122,19 @@ def test_norms_of_all_kinds_in_every_network_after_its_own_steps(kind):
 
 @pytest.fixture(scope="module")
 def one_step():
-    """The gains and offsets of a critic after its first step without projection, and their lengths."""
+    """Return a critic's gains and offsets after its first step without projection, and their lengths."""
     plain = agent_with(norm="layer", **FAST)
     plain.update(1)
-    return pairs(plain, plain.critic), lengths(plain, plain.critic)
+    return gains_and_offsets(plain, plain.critic), lengths(plain, plain.critic)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_what_is_added_to_an_update_is_the_projection(driver, one_step):
-    """The critic after its first step, with and without: the same step, then scaled. And the steps after it."""
+def test_the_step_is_unchanged_before_the_projection(driver, one_step):
+    """After the first step, they are those of a step without projection, scaled. Then two more updates."""
     agent = agent_with(affine_projection=True, norm="layer", policy_delay=2, **FAST, **DRIVERS[driver])
     updates = three_updates(agent)
     next(updates)
-    found, (steps, unscaled) = pairs(agent, agent.critic), one_step
+    found, (steps, unscaled) = gains_and_offsets(agent, agent.critic), one_step
     assert np.abs(unscaled - 1).max() > 1e-4
     for scope, (gain, offset) in steps.items():
         factor = np.sqrt(len(gain)) / np.linalg.norm([gain, offset])
@@ -146,13 +146,13 @@ def test_what_is_added_to_an_update_is_the_projection(driver, one_step):
 @pytest.mark.parametrize(
     ("norm", "driver"), [*((norm, "uncompiled") for norm in NORMS), ("layer", "stepped"), ("layer", "xla")]
 )
-def test_a_q_network_has_it(norm, driver):
-    """Our own compiler does not compile DQN."""
+def test_norms_of_a_q_network(norm, driver):
+    """The native compiler does not support DQN."""
     options = {"norm": norm, "learning_rate": 0.05, **DRIVERS[driver]}
     agent = agent_with(DQN, gym.spaces.Discrete(2), DQNConfig, affine_projection=True, **options)
     agent.update(3)
     network = agent.symbolic_update.network
-    found = pairs(agent, network)
+    found = gains_and_offsets(agent, network)
     assert len(found) >= 2
     np.testing.assert_allclose(lengths(agent, network), 1, rtol=1e-5)
     assert max(np.abs(gain / gain[0] - 1).max() for gain, _ in found.values()) > 0.01
@@ -160,7 +160,7 @@ def test_a_q_network_has_it(norm, driver):
 
 @pytest.mark.parametrize("norm", ["batch", "layer", "rms", "renorm"])
 def test_norms_of_convolutions_by_channel(norm, session):
-    """d is the number of channels: gains of 3 have length 3√3, and √3 afterwards."""
+    """d is the number of channels: gains of 3 have length 3√3, and afterwards √3."""
     image = gym.spaces.Box(0, 255, (8, 8), np.float32)
     network = conv(filters=((3, 3, 2),), dense=(4,), norm=norm)
     q = QNetwork(image, gym.spaces.Discrete(2), network=network, affine_projection=True, **STILL)
@@ -175,8 +175,8 @@ def test_norms_of_convolutions_by_channel(norm, session):
         np.testing.assert_allclose(found[name], expected, rtol=1e-6, atol=1e-9, err_msg=name)
 
 
-def test_the_mean_square_behind_a_norm_is_1(session):
-    """That of the normalised numbers, over batch and features: what the length √d means."""
+def test_the_mean_square_of_a_norms_outputs_is_1(session):
+    """Over batch and features; the length √d means this."""
     critic = CriticNetwork(BOX, BOX, network=mlp((6,), "linear", norm="batch"), affine_projection=True)
     states, actions = np.random.default_rng(2).uniform(-1, 1, (2, 99, 2)).astype(np.float32)
     session.run(v1.global_variables_initializer())
@@ -187,7 +187,7 @@ def test_the_mean_square_behind_a_norm_is_1(session):
     assert np.mean(np.square(session.run(seen.features[0]))) == pytest.approx(1, rel=1e-3)
 
 
-def test_beside_the_projection_of_weights():
+def test_with_weight_projection():
     agent = agent_with(affine_projection=True, weight_projection=True, norm="layer", **FAST)
     agent.update(2)
     np.testing.assert_allclose(lengths(agent, agent.critic), 1, rtol=1e-5)
@@ -196,16 +196,16 @@ def test_beside_the_projection_of_weights():
         np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), 1, rtol=1e-5)
 
 
-def test_only_networks_with_norms_have_it():
-    """``critic_norm`` alone: the actor has nothing to scale and learns as before."""
+def test_networks_without_norms_are_unchanged():
+    """With ``critic_norm`` alone, the actor has no gains to scale."""
     agent = agent_with(affine_projection=True, critic_norm="layer", **FAST)
     agent.update(2)
-    assert pairs(agent, agent.actor) == {}
+    assert gains_and_offsets(agent, agent.actor) == {}
     np.testing.assert_allclose(lengths(agent, agent.critic), 1, rtol=1e-5)
 
 
 def test_targets_and_the_averaged_actor_are_not_projected():
-    """Averages of vectors of one length that point elsewhere are shorter."""
+    """The average of vectors of one length in different directions is shorter."""
     agent = agent_with(affine_projection=True, norm="layer", actor_average=3, tau=0.3, **FAST)
     agent.update(9)
     for variables in (agent.actor.target_variables, agent.symbolic_update.averaged_actor.variables):
@@ -216,7 +216,7 @@ def test_targets_and_the_averaged_actor_are_not_projected():
 
 
 def own_norms(states, actions=None):
-    """Norms of the package in layers of the user's own, one used twice; one of Keras, noted, and one that is not."""
+    """Layers with the package's norms, one used twice, and Keras's norms, one passed to ``note_affine`` and one not."""
     x = states if actions is None else tf.concat([states, actions], axis=1)
     x = tf.matmul(x, v1.get_variable("w", [int(x.shape[-1]), 4]))
     x = batch_normalization(rms_normalization(layer_normalization(x, scope="a"), scope="b"), scope="c")
@@ -226,7 +226,7 @@ def own_norms(states, actions=None):
     return x
 
 
-def test_norms_in_layers_of_the_users_own(session):
+def test_norms_in_custom_layers(session):
     critic = CriticNetwork(BOX, BOX, network=own_norms, affine_projection=True, **STILL)
     session.run(v1.global_variables_initializer())
     critic.set_network_params([5 * a + 1 if a.ndim == 1 else a for a in critic.get_network_params()])
@@ -239,7 +239,7 @@ def test_norms_in_layers_of_the_users_own(session):
     np.testing.assert_array_equal(found["created_1/beta"], 1)
 
 
-def test_own_layers_are_projected_beside_the_options_that_describe_none():
+def test_custom_layers_are_projected_although_the_options_name_no_norm():
     agent = agent_with(affine_projection=True, actor_network=own_norms, **FAST)
     agent.update(2)
     a, b, c = (v for scope, v in zip("abc", lengths(agent, agent.actor), strict=False))
@@ -250,8 +250,8 @@ def without_norms(states):
     return tf.matmul(states, v1.get_variable("w", [2, 4]))
 
 
-def test_what_has_no_norm_is_refused(graph):
-    """By a configuration, a network made by hand, and an agent with layers of the user's own."""
+def test_networks_without_any_norm_are_refused(graph):
+    """In a configuration, a network, and an agent with custom layers."""
     for config in (DDPGConfig, DQNConfig):
         with refuses(UsageError, "affine_projection norm None block plain residual"):
             config(affine_projection=True)
@@ -266,7 +266,7 @@ def test_what_has_no_norm_is_refused(graph):
         agent_with(affine_projection=True, norm="layer", actor_network=without_norms)
 
 
-def test_what_is_no_flag_and_no_variable_is_refused(graph):
+def test_bad_flags_and_arguments_of_note_affine_are_refused(graph):
     with refuses(UsageError, "affine_projection 2"):
         CriticNetwork(BOX, BOX, affine_projection=2)
 
@@ -284,8 +284,8 @@ def test_what_is_no_flag_and_no_variable_is_refused(graph):
         ActorNetwork(BOX, BOX, network=constant)
 
 
-def test_what_is_not_trained_is_left(session):
-    """An offset that is fixed is not scaled; a gain that is fixed leaves nothing to scale."""
+def test_untrained_variables_are_not_scaled(session):
+    """An offset that is not trained is not scaled. If the gain is not trained, nothing can be scaled."""
 
     def network(states, trained):
         gain = v1.get_variable("gain", initializer=[3.0, 4.0], trainable=trained)

@@ -1,4 +1,4 @@
-"""What tf.train.ExponentialMovingAverage does to variables and to tensors, worked out by hand."""
+"""tf.train.ExponentialMovingAverage of variables and of tensors, by hand."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ FED = (4.0, 8.0, 8.0)
 
 # shadow ← 0.9·shadow + 0.1·value, from 0: 0.4, 0.9·0.4 + 0.8, 0.9·1.16 + 0.8
 FROM_ZERO = (0.4, 1.16, 1.844)
-# the same divided by 1 − 0.9ⁿ: a weighted mean of what was fed, whose weights add up to 1
+# divided by 1 − 0.9ⁿ: a mean of the fed values with weights that add up to 1
 DEBIASED = (0.4 / 0.1, 1.16 / 0.19, 1.844 / 0.271)
-# from the initial value 10, while the variable is set to what is fed: 0.9·10 + 0.4, ...
+# from the initial value 10, while the variable is set to the fed values: 0.9·10 + 0.4, ...
 FROM_INITIAL = (9.4, 9.26, 9.134)
 
 
@@ -52,7 +52,7 @@ def test_a_variables_shadow_starts_at_its_initial_value(session, variable, zero_
 
 
 @pytest.mark.parametrize(("zero_debias", "expected"), [(False, FROM_ZERO), (True, DEBIASED)])
-def test_a_tensors_shadow_starts_at_zero_and_is_debiased_if_asked(session, tensor, zero_debias, expected):
+def test_a_tensors_shadow_starts_at_zero_and_is_debiased_on_request(session, tensor, zero_debias, expected):
     average = tf.train.ExponentialMovingAverage(DECAY, zero_debias=zero_debias)
     move = average.apply([tensor])
     values = history(session, average, move, tensor, [{tensor: fed} for fed in FED])
@@ -65,7 +65,7 @@ def test_debiasing_is_off_by_default(session, tensor):
     np.testing.assert_allclose(values, (0.0, FROM_ZERO[0]), rtol=1e-6)
 
 
-def test_only_the_first_apply_debiases_a_tensor(session, tensor):
+def test_only_the_first_apply_decides_on_debiasing_a_tensor(session, tensor):
     average = tf.train.ExponentialMovingAverage(DECAY, zero_debias=True)
     average.apply([tensor])
     again = average.apply([tensor])
@@ -74,7 +74,7 @@ def test_only_the_first_apply_debiases_a_tensor(session, tensor):
 
 
 def test_integers_are_not_averaged(session, variable):
-    """0.9·10 + 0.1·4 = 9.4; the target reads the count itself."""
+    """0.9·10 + 0.1·4 = 9.4; the target reads the integer itself."""
     count = v1.get_variable("count", initializer=7, use_resource=True)
     target = EMATarget([count, variable], 0.1)
     assert target.variables[0] is count is target.shadow_of(count)
@@ -87,7 +87,7 @@ def test_integers_are_not_averaged(session, variable):
 
 
 def test_a_targets_shadow_starts_as_tensorflows_does(session, graph):
-    """With the variable's value, whatever that was initialised with; before there is one, with its initial value."""
+    """At the variable's current value; before it is initialised, at its initial value."""
     drawn = v1.get_variable("drawn", initializer=tf.random.normal([3, 2]), use_resource=True)
     fixed = v1.get_variable("fixed", initializer=10.0, use_resource=True)
     target = EMATarget([drawn, fixed], 0.1)
@@ -123,8 +123,8 @@ def test_average_name_is_the_shadows_name_without_the_output(tensor, variable, n
     assert [average.average(of).name for of in (variable, tensor)] == [f"{shadow}:0" for shadow in names]
 
 
-def test_average_name_after_apply_is_right_in_a_scope_too(graph):
-    """Before ``apply`` it is a guess, which a name scope misleads."""
+def test_average_name_is_right_after_apply_in_a_scope(graph):
+    """Before ``apply`` the name is a guess, which a name scope makes wrong."""
     average = tf.train.ExponentialMovingAverage(DECAY)
     with tf.name_scope("outer"):
         variable = v1.get_variable("weight", initializer=10.0, use_resource=True)
@@ -136,7 +136,7 @@ def test_average_name_after_apply_is_right_in_a_scope_too(graph):
 
 
 def test_saver_finds_the_shadow_under_average_name(session, variable, tmp_path):
-    """What average_name is for: restoring the average into the variable."""
+    """The use of average_name: restoring the average into the variable."""
     average = tf.train.ExponentialMovingAverage(DECAY)
     move = average.apply([variable])
     session.run(v1.global_variables_initializer())

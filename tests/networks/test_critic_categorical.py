@@ -1,4 +1,4 @@
-"""The critic that classifies: its target, loss and gradient by hand, in an agent, and what it refuses."""
+"""The categorical critic: its target, loss and gradient by hand, in an agent, and refused options."""
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +15,7 @@ SMALL = DDPGConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False, cri
 
 
 def test_two_hot_and_gradient_by_hand(session, initialize):
-    """Values −2, 0 and 2: y = 0.5 is a quarter of the way from 0 to 2; the gradient for the outputs is (p − t)/B."""
+    """Values −2, 0 and 2: y = 0.5 is a quarter of the way from 0 to 2; the gradient of the outputs is (p − t)/B."""
     critic = CategoricalCritic(BOX, BOX, network=lambda s, a: tf.concat([s, a], axis=1), atoms=3, v_min=-2.0, v_max=2.0)
     initialize()
     targets = np.array([[0.5], [-1.0], [9.0], [-3.0]], np.float32)
@@ -36,7 +36,7 @@ def test_two_hot_and_gradient_by_hand(session, initialize):
 
 
 def test_gaussian_targets_by_hand(session, initialize):
-    """Values −2, 0 and 2, σ half their distance, 1; 9 is taken as 2. On many values the mean is y and σ right."""
+    """Values −2, 0 and 2, and σ = 1, half their distance; 9 is clipped to 2. With many values mean and σ are exact."""
     network = {"network": lambda s, a: tf.concat([s, a], axis=1)}
     critic = CategoricalCritic(BOX, BOX, atoms=3, v_min=-2.0, v_max=2.0, spread=0.5, **network)
     fine = CategoricalCritic(BOX, BOX, atoms=41, v_min=-2.0, v_max=2.0, spread=0.75, name="fine", **network)
@@ -53,7 +53,7 @@ def test_gaussian_targets_by_hand(session, initialize):
 
 
 def test_the_spread_reaches_the_critic():
-    """What is left of the loss when the critic has learned its one target is that target's entropy."""
+    """After the critic has learned its only target, the remaining loss is that target's entropy."""
     losses = []
     for spread in (0.0, 0.75):
         atoms = {"atoms": 9, "v_min": -1.0, "v_max": 1.0, "target_spread": spread}
@@ -68,7 +68,7 @@ def test_the_spread_reaches_the_critic():
 
 @pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
 def test_in_an_agent(td_target):
-    """With all outputs 0 p is uniform: Q is the middle of the range and the loss log n, whatever y."""
+    """With zero weights p is uniform: Q is the middle of the range, and the loss log n, whatever y is."""
     config = SMALL.replace(atoms=5, v_min=-1.0, v_max=3.0, n_critics=2, critic_learning_rate=0.05, td_target=td_target)
     agent = DDPG((BOX, BOX), config, seed=0)
     with agent.session.as_default():
@@ -100,7 +100,7 @@ def test_in_an_agent(td_target):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
 )
-def test_what_is_refused(change, message):
+def test_bad_options_are_refused(change, message):
     with refuses(UsageError, message):
         SMALL.replace(**change)
 
@@ -120,6 +120,6 @@ def test_what_is_refused(change, message):
         ({"loss": "huber"}, "loss 'huber'"),
     ],
 )
-def test_what_a_critic_of_your_own_is_refused(options, message, graph):
+def test_bad_arguments_of_a_critic_are_refused(options, message, graph):
     with refuses(UsageError, message):
         CategoricalCritic(BOX, BOX, **options)

@@ -1,4 +1,4 @@
-"""How output layers begin: within ±3e-3, or within ±1/√f as PyTorch's linear layers."""
+"""Initial output layers: uniform within ±3e-3, or within ±1/√f like PyTorch's linear layers."""
 
 import gymnasium as gym
 import numpy as np
@@ -24,14 +24,14 @@ NETWORKS = (
 @pytest.mark.parametrize(("kind", "space"), NETWORKS)
 @pytest.mark.parametrize(("options", "bound"), [({}, 0.003), ({"output_init": "fan_in"}, 0.05)])
 def test_weights_and_biases_fill_their_range(kind, space, options, bound, session, initialize):
-    """Of hundreds of weights some are near either bound; hidden layers stay as they are."""
+    """Of hundreds of weights some are close to either bound. Hidden layers are unchanged."""
     network = kind(BOX, space, network=mlp((F,)), **options)
     initialize()
     hidden, _, weights, biases = network.get_network_params()
     assert 0.9 * bound < weights.max() <= bound
     assert 0.9 * bound < -weights.min() <= bound
     assert np.abs(biases).max() <= bound
-    assert np.abs(hidden).max() > 0.2  # ±1/√3 of the inputs, or wider
+    assert np.abs(hidden).max() > 0.2  # ±1/√3 of their inputs, or wider
 
 
 @pytest.mark.parametrize("config", [DDPGConfig(output_init="fan_in"), DQNConfig(output_init="fan_in")])

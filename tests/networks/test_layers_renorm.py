@@ -11,8 +11,8 @@ v1 = tf.compat.v1
 
 
 @pytest.mark.parametrize(("mean", "shift"), [(-9, -5), (-4, -4), (0, 0), (4, 4), (4.9, 4.9), (5.1, 5)])
-def test_the_shift_is_that_of_the_means_up_to_five_deviations(session, mean, shift):
-    """Averages of mean 0 and variance 1: a batch about ``mean`` comes out about d, clipped at 5 deviations."""
+def test_the_shift_is_clipped_at_five_deviations(session, mean, shift):
+    """Averages of mean 0 and variance 1: a batch around ``mean`` is shifted by d, clipped at 5 deviations."""
     x = v1.placeholder(tf.float32, [2, 1])
     with training_mode(True):
         outputs = batch_renormalization(x, "norm", warm_up=0, epsilon=1e-9)

@@ -1,4 +1,4 @@
-"""Residual blocks: against NumPy, in the networks that act, and what they refuse."""
+"""Residual blocks: against NumPy, in acting networks, and refused options."""
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +20,7 @@ def normalised(x, gain, bias):
 
 
 def by_hand(inputs, embedding, start, *rest):
-    """Two blocks: weights in the order in which they were made."""
+    """Compute two blocks, with the weights in the order of their creation."""
     x = inputs @ embedding + start
     for gain, bias, wide, b1, narrow, b2 in (rest[:6], rest[6:12]):
         x = x + np.maximum(normalised(x, gain, bias) @ wide + b1, 0) @ narrow + b2
@@ -55,7 +55,7 @@ def test_forward_by_hand_and_in_numpy(session, initialize, rng):
 
 
 def test_he_initialisation_in_the_blocks(session, initialize):
-    """Variance 2/n of a layer of n inputs."""
+    """A layer of n inputs has weights of variance 2/n."""
     actor = ActorNetwork(BOX, UNIT, network=residual((64, 64)))
     initialize()
     shapes = {array.shape: array for array in actor.get_network_params()}
@@ -81,6 +81,6 @@ def test_agents_build_them(config, graph):
     ],
     ids=str,
 )
-def test_what_residual_blocks_refuse(options, message):
+def test_bad_options_of_residual_blocks_are_refused(options, message):
     with refuses(UsageError, message):
         residual(**options)

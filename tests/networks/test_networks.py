@@ -26,8 +26,8 @@ def test_actions_honour_asymmetric_bounds(observation_space, action_space, sessi
         np.testing.assert_allclose(actor.predict(np.zeros((1, 3))), [bound])
 
 
-def test_an_actors_loss_is_what_its_gradient_descends(observation_space, action_space, session, initialize, rng):
-    """−1/B Σ g·μ(s), a sum over the numbers of an action: its slope along the step taken is −|∇θ|² per unit of rate."""
+def test_an_actors_loss_decreases_along_its_step(observation_space, action_space, session, initialize, rng):
+    """−1/B Σ g·μ(s), summed over action dimensions: its slope along the step is −|∇θ|² per unit of learning rate."""
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,)), optimizer="sgd", learning_rate=1e-4)
     initialize()
     states, gradients = rng.normal(size=(5, 3)), rng.normal(size=(5, 2))
@@ -96,7 +96,7 @@ def test_two_networks_of_one_kind_do_not_share(observation_space, action_space, 
     assert {v.name for v in one.variables}.isdisjoint(v.name for v in other.variables)
 
 
-def test_users_layers_without_scopes_are_shared_between_applications(
+def test_custom_layers_without_scopes_are_shared_between_applications(
     observation_space, action_space, session, initialize, rng
 ):
     def network(states, actions=None):
@@ -114,7 +114,7 @@ def test_users_layers_without_scopes_are_shared_between_applications(
     np.testing.assert_array_equal(*session.run([q, target]))
 
 
-def test_network_that_builds_other_layers_later_is_refused(observation_space, action_space, graph):
+def test_a_network_that_builds_other_layers_later_is_refused(observation_space, action_space, graph):
     sizes = iter(range(4, 10))
     network = lambda states: tflearn.fully_connected(states, 3, scope=f"layer_{next(sizes)}")  # noqa: E731
     actor = ActorNetwork(observation_space, action_space, network=network)
@@ -122,7 +122,7 @@ def test_network_that_builds_other_layers_later_is_refused(observation_space, ac
         actor(tf.ones((1, 3)))
 
 
-def test_network_without_variables_still_has_its_output_layer(observation_space, action_space, graph):
+def test_a_network_without_variables_still_has_an_output_layer(observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space, network=lambda states: states)
     assert [tuple(v.shape) for v in actor.variables] == [(3, 2), (2,)]
 
@@ -157,7 +157,7 @@ def test_layer_norm_by_hand(session, initialize, rng):
 
 
 def test_rms_norm_by_hand(session, initialize):
-    """Of (3, -4, 0, 5): the mean square is 50/4, so everything is divided by 3.5355; then by g = (1, 2, 3, 4)."""
+    """Of (3, -4, 0, 5) the mean square is 50/4, so each is divided by 3.5355, and multiplied by g = (1, 2, 3, 4)."""
     output = rms_normalization(tf.constant([[3.0, -4.0, 0.0, 5.0], [0.0, 0.0, 0.0, 0.0]]), "norm")
     initialize()
     v1.trainable_variables()[0].load([1, 2, 3, 4], session)
@@ -165,7 +165,7 @@ def test_rms_norm_by_hand(session, initialize):
     np.testing.assert_allclose(session.run(output), by_hand, rtol=1e-5)
 
 
-def test_rms_norm_is_in_front_of_the_activation(session, initialize, rng):
+def test_rms_norm_is_before_the_activation(session, initialize, rng):
     inputs = rng.normal(size=(4, 3)).astype(np.float32)
     output = mlp((5,), norm="rms")(tf.constant(inputs))
     initialize()
@@ -176,11 +176,11 @@ def test_rms_norm_is_in_front_of_the_activation(session, initialize, rng):
 
 
 def test_batch_norm_modes_and_target_statistics(observation_space, action_space, session, initialize, rng):
-    """Training moves the moving statistics, once a step; inference and the target only read them."""
+    """Training moves the moving statistics once per step; inference and the target only read them."""
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"), tau=0.5)
     initialize()
     moving = [v for v in critic.variables if not v.trainable]
-    assert len(moving) == 4  # mean and variance, of the input and of the hidden layer
+    assert len(moving) == 4  # mean and variance, of the inputs and of the hidden layer
     assert len(critic.target_variables) == len(critic.variables)
     states, actions = 5 + rng.normal(size=(32, 3)), rng.uniform(-1, 1, size=(32, 2)) * [2, 0.25] + [1, 0.75]
     before = session.run(moving)
@@ -198,7 +198,7 @@ def test_batch_norm_modes_and_target_statistics(observation_space, action_space,
     np.testing.assert_allclose(session.run(shadows)[0], 0.05 * states.mean(axis=0), rtol=1e-4)
 
 
-def test_batch_norm_of_the_paper_stops_at_the_action(observation_space, action_space, graph):
+def test_batch_norm_ends_at_the_layer_of_the_action(observation_space, action_space, graph):
     critic = CriticNetwork(observation_space, action_space, network=mlp((8, 6, 4), norm="batch", action_layer=1))
     scopes = {variable.name.split("/")[1] for variable in critic.variables}
     assert {"input_norm", "norm_0"} <= scopes
@@ -214,11 +214,11 @@ def test_training_mode_is_per_application(session, initialize, rng):
     initialize()
     np.testing.assert_allclose(session.run(target), session.run(inputs), atol=0.02)
     assert np.abs(session.run(online).mean(axis=0)).max() < 1e-5
-    assert "If" not in {operation.type for operation in session.graph.get_operations()}  # both modes are known
+    assert "If" not in {operation.type for operation in session.graph.get_operations()}  # no switch at run time
 
 
-def test_a_mode_of_the_users_own_is_asked_for(session, initialize, rng):
-    """tflearn's own variable, which may change from run to run."""
+def test_tflearns_own_training_mode_still_works(session, initialize, rng):
+    """tflearn's training-mode variable may change between runs."""
     inputs = tf.constant(rng.normal(size=(16, 3)).astype(np.float32))
     outputs = tflearn.batch_normalization(inputs)
     initialize()
@@ -252,7 +252,7 @@ def test_numpy_policy_is_the_graph(options, observation_space, action_space, ses
     np.testing.assert_allclose(policy(states[:1]), actor.predict(states[:1]), rtol=1e-5, atol=1e-5)
 
 
-def test_batch_norm_acts_by_its_averages(observation_space, action_space, session, initialize, rng):
+def test_batch_norm_acts_with_its_moving_averages(observation_space, action_space, session, initialize, rng):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
     policy = make_policy(actor, session)
     initialize()
@@ -299,13 +299,13 @@ def test_bad_numbers(options, message, observation_space, action_space, graph):
         ActorNetwork(observation_space, action_space, **options)
 
 
-def test_a_box_wider_than_numbers_reach(observation_space, graph):
+def test_a_box_wider_than_float32_is_refused(observation_space, graph):
     largest = np.finfo(np.float32).max
     with refuses(UsageError, "float32"):
         ActorNetwork(observation_space, gym.spaces.Box(-largest, largest, (2,), np.float32))
 
 
-def test_a_weight_that_is_one_number(observation_space, action_space, session, initialize):
+def test_a_scalar_weight(observation_space, action_space, session, initialize):
     def network(states):
         return mlp((4,))(states) * v1.get_variable("temperature", initializer=2.0, use_resource=True)
 
@@ -352,10 +352,8 @@ def test_numeric_methods_need_a_default_session(observation_space, action_space,
         actor.predict(np.zeros((1, 3)))
 
 
-def test_numeric_methods_leave_out_the_callers_control_dependencies(
-    session, observation_space, action_space, initialize
-):
-    """Or each later call would have to feed what the first one waits for."""
+def test_numeric_methods_ignore_the_callers_control_dependencies(session, observation_space, action_space, initialize):
+    """Otherwise each later call would need the placeholder that the first one depends on."""
     actor, states = ActorNetwork(observation_space, action_space), np.ones((2, 3))
     initialize()
     with tf.control_dependencies([v1.placeholder(tf.float32, [])]):
@@ -364,8 +362,8 @@ def test_numeric_methods_leave_out_the_callers_control_dependencies(
 
 
 @pytest.mark.parametrize("method", ["train", "get_gradients"])
-def test_a_minibatch_has_a_row(method, observation_space, action_space, session, initialize):
-    """The mean of none is NaN, and Adam's momentum would move the weights all the same."""
+def test_an_empty_minibatch_is_refused(method, observation_space, action_space, session, initialize):
+    """The mean of no samples is NaN, and Adam's momentum would still move the weights."""
     networks = (
         ActorNetwork(observation_space, action_space),
         CriticNetwork(observation_space, action_space),
@@ -381,7 +379,7 @@ def test_a_minibatch_has_a_row(method, observation_space, action_space, session,
     assert networks[0].predict(states).shape == (0, *action_space.shape)
 
 
-def test_ops_are_built_in_the_networks_graph(observation_space, action_space):
+def test_ops_can_only_be_built_in_the_networks_graph(observation_space, action_space):
     states = np.zeros((1, 3), np.float32)
     with tf.Graph().as_default():
         actor = ActorNetwork(observation_space, action_space)
@@ -406,9 +404,7 @@ def test_ops_are_built_in_the_networks_graph(observation_space, action_space):
     [{}, {"reuse": v1.AUTO_REUSE}, {"partitioner": v1.fixed_size_partitioner(2)}],
     ids=["as it is", "reuse", "partitioner"],
 )
-def test_networks_built_in_a_scope_that_is_entered_again_have_weights_of_their_own(
-    options, observation_space, action_space
-):
+def test_networks_in_a_reentered_scope_have_separate_weights(options, observation_space, action_space):
     with tf.Graph().as_default(), v1.Session().as_default() as session:
         critics = []
         for _ in range(3):

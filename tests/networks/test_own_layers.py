@@ -1,4 +1,4 @@
-"""Hidden layers of one's own by any means: the same weights at every application, those of the target its own."""
+"""Custom hidden layers, however they create variables: all applications share weights, and the target has its own."""
 
 import gymnasium as gym
 import numpy as np
@@ -47,11 +47,11 @@ def filled(agent):
     return agent
 
 
-def made(layers, **options):
+def agent_of(layers, **options):
     return filled(DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, **options), 0, actor_network=layers, critic_network=layers))
 
 
-# The graph is made before anything drives it: the others drive layers of which each kind is one.
+# The graph does not depend on the driver, so other drivers are tested with one function that mixes both kinds.
 @pytest.mark.parametrize(
     ("layers", "options"),
     [
@@ -61,7 +61,7 @@ def made(layers, **options):
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_all_weights_learn_act_and_have_a_target(layers, options):
-    agent = made(layers, **options)
+    agent = agent_of(layers, **options)
     before, states = agent.get_parameters(), np.random.default_rng(1).uniform(-1, 1, (5, 3))
     agent.update(4)
     for name, value in agent.get_parameters().items():
@@ -75,8 +75,8 @@ def test_all_weights_learn_act_and_have_a_target(layers, options):
 
 @pytest.mark.parametrize("layers", LAYERS)
 def test_they_are_saved_loaded_and_exported(layers, tmp_path):
-    """By names that do not count what else the process has made."""
-    agent = made(layers, jit=False)
+    """Their variables' names do not depend on what else the process has created."""
+    agent = agent_of(layers, jit=False)
     agent.update(2)
     agent.save(tmp_path / "saved")
     tf.keras.layers.Dense(1)
@@ -92,8 +92,8 @@ def by_keras_with_dropout(states, actions=None):
 
 
 @pytest.mark.parametrize("options", [{"compiler": "native"}, {"target": "online"}, {"jit": False}], ids=str)
-def test_dropout_is_in_inference_mode(options, tmp_path):
-    """It learns as the same layers without it. Its variable, of integers, stays as it is, and is saved."""
+def test_dropout_is_inactive(options, tmp_path):
+    """It learns like the same layers without dropout. Its integer variable is saved and does not change."""
     agents = [
         DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, **options), 0, actor_network=layers, critic_network=layers)
         for layers in (by_keras, by_keras_with_dropout)
@@ -136,7 +136,7 @@ def test_a_q_network_of_keras_learns():
 
 @pytest.fixture
 def shapes_of_tensorflow_1():
-    """``disable_v2_behavior`` makes every element of a shape an object of its own."""
+    """``disable_v2_behavior`` makes the elements of a shape ``Dimension`` objects."""
     v1.disable_v2_tensorshape()
     yield
     v1.enable_v2_tensorshape()
@@ -154,13 +154,13 @@ def shapes_of_tensorflow_1():
 def test_shapes_of_tensorflow_1(options, shapes_of_tensorflow_1):
     agent = filled(DDPG((BOX, ACTIONS), DDPGConfig(**options | SMALL), 0))
     before = agent.get_parameters()
-    agent.update(4)  # a delayed actor moves, too
+    agent.update(4)  # includes a step of a delayed actor
     changed = {name.split("/")[0] for name, value in agent.get_parameters().items() if (value != before[name]).any()}
     assert {"actor", "critic"} <= changed
 
 
-def test_layers_made_before_are_refused_by_name():
-    """Their weights would be those of the target, too."""
+def test_layers_created_outside_the_function_are_refused_by_name():
+    """Otherwise the target would share their weights."""
     layer = tf.keras.layers.Dense(8)
     with refuses(UsageError, "actor callable"):
         DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, actor_network=lambda states: layer(states))
@@ -183,7 +183,7 @@ def dense(x, units=4):
     return tf.matmul(x, v1.get_variable("w", [int(x.shape[-1]), units]))
 
 
-# What a function may do wrong, and the words of the one line that refuses it.
+# Mistakes in a function, and the words of the one-line error.
 WRONG = {
     "nothing": (lambda s: None, "returned None [B, f]"),
     "one_row": (lambda s: tf.reduce_mean(dense(s), axis=0, keepdims=True), "[1, 4] [B, f] [B, 3]"),
@@ -199,14 +199,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_with_a_function_is_one_line(name):
+def test_a_mistake_in_a_function_is_a_one_line_error(name):
     network, words = WRONG[name]
     with refuses(UsageError, "actor_network", words) as caught:
         DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, actor_network=network)
     assert "\n" not in str(caught.value)
 
 
-def test_of_a_critic_too():
+def test_a_mistake_in_a_critics_function_is_a_one_line_error():
     with refuses(UsageError, "critic_network one_row [1, 8] states [B, 3], actions [B, 2]"):
 
         def one_row(states, actions):
@@ -216,8 +216,8 @@ def test_of_a_critic_too():
 
 
 @pytest.mark.parametrize("options", [{"compiler": "xla"}, {}], ids=str)
-def test_an_operation_that_no_compiler_has_is_one_line(options):
-    """Dawson's integral runs op by op alone; TensorFlow says so in twenty lines, when the update is compiled."""
+def test_an_operation_without_a_compiler_is_a_one_line_error(options):
+    """Dawson's integral runs only op by op; when it is compiled, TensorFlow's error has twenty lines."""
 
     def dawson(states):
         return tf.math.special.dawsn(by_name(states))
@@ -248,7 +248,7 @@ def test_the_reason_of_a_failed_operation_is_one_line(where, what):
     assert reason_of(error) == FAILURE
 
 
-def test_an_operation_without_a_gradient_is_one_line():
+def test_an_operation_without_a_gradient_is_a_one_line_error():
     def remainders(states):
         return tf.raw_ops.Mod(x=by_name(states), y=tf.ones([8]))
 
@@ -259,7 +259,7 @@ def test_an_operation_without_a_gradient_is_one_line():
 
 @pytest.mark.parametrize("target", ["none", "joint_ema"])
 def test_a_critic_of_crossq_must_normalise(target):
-    """A joint pass is for layers that see statistics of both its halves."""
+    """A joint pass makes sense only for layers with statistics of both halves."""
     crossq = DDPGConfig(**SMALL, target=target, norm="renorm", jit=False)
     with refuses(UsageError, f"target='{target}' critic_network=by_name --target --recipe"):
         DDPG((BOX, ACTIONS), crossq, 0, critic_network=by_name)
@@ -268,8 +268,8 @@ def test_a_critic_of_crossq_must_normalise(target):
     filled(DDPG((BOX, ACTIONS), crossq, 0, actor_network=by_name)).update(1)
 
 
-def test_an_argument_and_an_option_are_the_same(tmp_path):
-    """Beside the configuration or in it: the same weights, and the agent's configuration has it."""
+def test_a_network_may_be_an_argument_or_an_option(tmp_path):
+    """Passed as an argument or in the configuration: the same weights, and the agent's configuration contains it."""
     beside = DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, actor_network=by_name)
     within = DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, actor_network=by_name), 0)
     assert beside.config == within.config
@@ -299,7 +299,7 @@ WRONG_OPTIONS = {
 
 
 @pytest.mark.parametrize("name", WRONG_OPTIONS)
-def test_what_is_wrong_with_another_callable_is_one_line(name):
+def test_a_mistake_in_another_callable_is_a_one_line_error(name):
     options, words = WRONG_OPTIONS[name]
     with refuses(UsageError, *words.split()) as caught:
         agent = DDPG((BOX, ACTIONS), DDPGConfig(**SMALL | options), 0)
@@ -309,13 +309,13 @@ def test_what_is_wrong_with_another_callable_is_one_line(name):
     assert "\n" not in str(caught.value)
 
 
-def test_a_function_of_ones_own_that_a_network_is_given_is_checked_too():
+def test_a_function_passed_to_a_network_is_checked_too():
     with tf.Graph().as_default(), refuses(UsageError, "network None [B, f]"):
         ActorNetwork(BOX, ACTIONS, network=lambda states: None)
 
 
-def test_weights_that_are_gathered_decay_as_those_that_are_multiplied():
-    """Rows of a table, read by index or as a product with ones and zeros: the same weights after 4 steps."""
+def test_weight_decay_of_gathered_rows_equals_that_of_a_product():
+    """Rows of a table, selected by index or by a product with one-hot vectors: the same weights after 4 steps."""
 
     def network(read):
         def embedded(states):

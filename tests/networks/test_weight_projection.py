@@ -1,4 +1,4 @@
-"""Weights into hidden units of length 1 after every step: by hand, under every driver, of every network."""
+"""``weight_projection``: each hidden unit's incoming weights have length 1 after every step, in every network."""
 
 import gymnasium as gym
 import numpy as np
@@ -11,13 +11,13 @@ from ddpg import DQN, CriticNetwork, DQNConfig, UsageError, conv, mlp
 
 
 def lengths(agent, network):
-    """Return the lengths of what enters each unit, of every kernel: those of the hidden layers, then the output's."""
+    """Return the lengths of all units' incoming weights, for each kernel: hidden layers, then the output."""
     kernels = [v for v in network.trainable_variables if v.shape.rank == 2]
     return [np.linalg.norm(kernel, axis=0) for kernel in agent.session.run(kernels)]
 
 
 def test_a_step_by_hand(session):
-    """From (3, 4, 0) to (0.6, 0.8, 0); weights that are all 0 stay, and so do bias and output."""
+    """(3, 4, 0) becomes (0.6, 0.8, 0). Weights that are all 0, biases and the output layer do not change."""
     network = mlp((2,), activation="linear")
     critic = CriticNetwork(
         BOX,
@@ -49,7 +49,7 @@ JOINT = {"target": "none", "norm": "renorm", "n_critics": 2, "policy_delay": 2}
     ],
     ids=str,
 )
-def test_every_network_has_it_after_its_own_steps(options, driver):
+def test_every_network_is_projected_after_its_own_steps(options, driver):
     agent = agent_with(weight_projection=True, **options | DRIVERS[driver])
     for made in range(1, 4):
         before = lengths(agent, agent.actor)
@@ -67,14 +67,14 @@ def test_every_network_has_it_after_its_own_steps(options, driver):
         assert np.abs(output - 1).max() > 0.1
 
 
-def test_off_lengths_are_what_learning_makes_them():
+def test_disabled_lengths_are_not_1():
     agent = agent_with()
     agent.update(3)
     assert np.abs(np.concatenate(lengths(agent, agent.critic)) - 1).max() > 0.1
 
 
-def test_where_each_unit_is_normalised_its_length_is_not_seen(session):
-    """Batch normalisation takes it out: the projected critic computes the same Q in training mode."""
+def test_before_batch_norm_the_length_does_not_matter(session):
+    """Batch normalisation removes it, so the projected critic computes the same Q in training mode."""
     critic = CriticNetwork(
         BOX, BOX, network=mlp((6, 5), norm="batch"), optimizer="sgd", learning_rate=1e-30, weight_projection=True
     )
@@ -89,7 +89,7 @@ def test_where_each_unit_is_normalised_its_length_is_not_seen(session):
     np.testing.assert_allclose(session.run(q), before, rtol=1e-3, atol=1e-5)
 
 
-def test_a_q_network_has_it():
+def test_a_q_network_is_projected():
     agent = agent_with(DQN, gym.spaces.Discrete(2), DQNConfig, weight_projection=True, norm="layer")
     agent.update(2)
     *hidden, output = lengths(agent, agent.symbolic_update.network)
@@ -107,6 +107,6 @@ def test_convolutions_by_output_channel(session):
     np.testing.assert_allclose(np.sqrt(np.square(kernel).sum(axis=(0, 1, 2))), np.ones(3), rtol=1e-5)
 
 
-def test_what_is_no_flag_is_refused(graph):
+def test_a_bad_flag_is_refused(graph):
     with refuses(UsageError, "weight_projection 2"):
         CriticNetwork(BOX, BOX, weight_projection=2)

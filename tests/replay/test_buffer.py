@@ -12,7 +12,7 @@ from ddpg.replay.observation_store import ObservationStore
 
 
 def fill(buffer, start, count):
-    """Add transitions numbered from ``start``; every field tells its number."""
+    """Add transitions numbered from ``start``; every field encodes the number."""
     numbers = np.arange(start, start + count, dtype=np.float32)
     column = numbers[:, None]
     buffer.add(column * [1, 10], column + 0.5, numbers, column * [1, 10] + 1, numbers % 2 == 0, numbers % 3 == 0)
@@ -33,7 +33,7 @@ def test_ring_keeps_the_newest(capacity, counts):
     np.testing.assert_array_equal(arrays["truncated"], arrays["rewards"] % 3 == 0)
 
 
-def test_a_step_goes_on_from_an_observation_that_is_equal_be_its_zero_negative():
+def test_a_step_whose_observation_has_a_negative_zero_continues_the_episode():
     buffer = ReplayBuffer(5, (1,), 1)
     for observation, reward, successor in (([1.0], 1.0, [0.0]), ([-0.0], 10.0, [0.5])):
         buffer.add([observation], [[0.0]], [reward], [successor], [False], [False])
@@ -48,7 +48,7 @@ def test_samples_have_leading_axes_and_consistent_rows(rng):
     assert all(field.dtype == np.float32 for field in batch)
     np.testing.assert_array_equal(batch.actions, batch.rewards + 0.5)
     np.testing.assert_array_equal(batch.observations[..., 1:], batch.rewards * 10)
-    assert batch.rewards.max() < 40  # never a row that was not written
+    assert batch.rewards.max() < 40  # rows that were not written are never sampled
 
 
 def test_sampling_is_uniform(rng):
@@ -59,7 +59,7 @@ def test_sampling_is_uniform(rng):
 
 
 @pytest.mark.parametrize(("capacity", "restored"), [(8, 8), (8, 20), (20, 20)])
-def test_restore_goes_on_where_it_was(capacity, restored):
+def test_restore_continues_at_the_saved_position(capacity, restored):
     buffer, other = ReplayBuffer(capacity, (2,), 1), ReplayBuffer(restored, (2,), 1)
     fill(buffer, 0, 8)
     fill(buffer, 8, 3)
@@ -90,7 +90,7 @@ def test_errors(rng):
 
 
 def two_kept(dtype=np.float32):
-    """A full ring of two transitions, and the fields of two more that could be added."""
+    """Return a full ring of two transitions, and the fields of two more that could be added."""
     buffer = ReplayBuffer(2, (1,), 2, dtype)
     for terminated in (True, False):
         buffer.add([[1]], [[5, 6]], [7], [[2]], [terminated], [False])
@@ -123,7 +123,7 @@ def two_kept(dtype=np.float32):
         ({"truncated": [0.5, 0]}, "truncated 0.5"),
     ],
 )
-def test_what_is_refused_changes_nothing(changes, message):
+def test_refused_transitions_change_nothing(changes, message):
     buffer, more = two_kept()
     with refuses(UsageError, message):
         buffer.add(**more | changes)
@@ -134,7 +134,7 @@ def test_what_is_refused_changes_nothing(changes, message):
     assert buffer.arrays()["next_observations"].ravel().tolist() == [2, 3]
 
 
-def test_bytes_are_whole_numbers_to_255():
+def test_byte_observations_must_be_integers_up_to_255():
     buffer, more = two_kept(np.uint8)
     for name, value in (("observations", -1.0), ("next_observations", 256), ("observations", 0.5)):
         with refuses(UsageError, f"{name} {value} 255"):
@@ -144,13 +144,13 @@ def test_bytes_are_whole_numbers_to_255():
 
 
 @pytest.mark.parametrize(("numbers", "message"), [((1, "2"), "batch_size '2'"), ((0, 2), "updates 0"), ((1, -2), "-2")])
-def test_minibatches_are_counted_in_whole_numbers(numbers, message, rng):
+def test_counts_of_minibatches_must_be_positive_integers(numbers, message, rng):
     with refuses(UsageError, message):
         two_kept()[0].sample(rng, *numbers)
 
 
-def test_a_state_is_complete_and_can_be_kept_as_copies():
-    """Of views, an add makes a mixture of old fields and new ones."""
+def test_a_copied_state_is_restored_and_must_be_complete():
+    """The arrays are views: without copies, later transitions would overwrite some of them."""
     buffer, more = two_kept()
     state = {name: array.copy() for name, array in buffer.state().items()}
     buffer.add(**more)
@@ -162,7 +162,7 @@ def test_a_state_is_complete_and_can_be_kept_as_copies():
         other.restore(state)
 
 
-def test_padding_adds_rows_of_zeros():
+def test_padding_adds_updates_of_zeros():
     batch = Batch(*(np.ones((2, 3, size), np.float32) for size in (4, 1, 1, 4, 1)))
     padded = batch.padded(5)
     for before, after in zip(batch, padded, strict=True):
@@ -179,24 +179,24 @@ def test_a_batch_without_some_fields_iterates_over_the_others():
     assert batch.replace(rewards=7).rewards == 7
 
 
-# -- each observation once ----------------------------------------------------------------------------
+# -- observations are stored once ------------------------------------------------------------------------
 
 
 def test_bytes_of_a_transition_of_half_cheetah():
-    """68 of s, 24 of a, 4 of r, 2 flags, 4 to find s′: and an episode of 1000 steps has one s more."""
+    """68 for s, 24 for a, 4 for r, 2 flags, 4 for the index of s′; an episode of 1000 steps stores one more s."""
     buffer = ReplayBuffer(3000, (17,), 6)
     path = np.random.default_rng(0).normal(size=(3001, 17)).astype(np.float32)
     cut = np.arange(1, 3001) % 1000 == 0
     buffer.add(path[:-1], np.zeros((3000, 6)), np.zeros(3000), path[1:], np.zeros(3000, bool), cut, [0] * 3000)
     assert buffer.nbytes == 3000 * 102 + 3 * 68
-    assert buffer.nbytes / 3000 <= 0.45 * 308  # of Stable-Baselines3's
+    assert buffer.nbytes / 3000 <= 0.45 * 308  # 308 is Stable-Baselines3's
     stored = buffer.arrays()
     np.testing.assert_array_equal(stored["observations"], path[:-1])
     np.testing.assert_array_equal(stored["next_observations"], path[1:])
 
 
-class Remembered:
-    """One transition of the plain model: its fields, its lane, and the one that follows."""
+class ModelTransition:
+    """A transition of the model: its fields, environment index, and successor."""
 
     def __init__(self, env_index, before, reward, after, terminated, truncated):
         self.env_index, self.before, self.reward, self.after = env_index, before, reward, after
@@ -204,7 +204,7 @@ class Remembered:
 
 
 class Ring(RuleBasedStateMachine):
-    """A ring against a list, for observations so few that a new episode often starts where the last one ended."""
+    """A ring against a list. Observations are so few that an episode often starts where the last one ended."""
 
     gamma = 0.5
 
@@ -225,7 +225,7 @@ class Ring(RuleBasedStateMachine):
         for env_index, goes_on, observation, reward, terminated, truncated in steps:
             last = self.newest.get(env_index)
             before = last.after if goes_on and last is not None else observation
-            row = Remembered(env_index, before, reward, reward % 2, terminated, truncated)
+            row = ModelTransition(env_index, before, reward, reward % 2, terminated, truncated)
             if last is not None and last in self.kept and last.after == before:
                 last.successor = row
             self.newest[env_index] = None if terminated or truncated else row
@@ -251,7 +251,7 @@ class Ring(RuleBasedStateMachine):
         self.buffer, self.newest = other, {}
 
     @invariant()
-    def rows_are_the_list(self):
+    def rows_equal_the_list(self):
         size = len(self.buffer)
         assert size == len(self.kept)
         rows = self.buffer.newest(size)
@@ -265,7 +265,7 @@ class Ring(RuleBasedStateMachine):
             assert len(self.buffer.state()["last_observations"]) == alone
 
     @invariant()
-    def returns_are_the_lists(self):
+    def returns_equal_the_lists(self):
         if not self.kept:
             return
         for n_steps in (1, 2, 4):
@@ -281,14 +281,14 @@ class Ring(RuleBasedStateMachine):
                     assert batch.discounts[index, 0] == self.gamma ** len(path)
 
 
-def test_ring_is_a_list_whatever_happens():
-    # Not shrunk when it fails, which takes minutes: the examples are short.
+def test_a_ring_behaves_like_a_list():
+    # Without shrinking, which takes minutes; the examples are short anyway.
     quick = settings(max_examples=40, stateful_step_count=10, phases=[Phase.generate], deadline=None)
     run_state_machine_as_test(Ring, settings=quick)
 
 
 def test_returns_end_where_episodes_do(rng):
-    """Two lanes, by turns: 0 is terminated after three steps, 1 goes on. γ = 0.5, n = 3."""
+    """Two interleaved environments: 0 terminates after three steps, 1 continues. γ = 0.5, n = 3."""
     buffer = ReplayBuffer(20, (1,), 1)
     for step in range(4):
         before = np.array([[step % 3], [10 + step]], np.float32)
@@ -305,7 +305,7 @@ def test_returns_end_where_episodes_do(rng):
 
 
 def saved(**changes):
-    """A full ring of four, whose oldest row is 1: 1 → 2 → 3, and 0, which is terminal."""
+    """Return the state of a full ring of four, with the oldest row 1: 1 → 2 → 3, and the terminal row 0."""
     state = {
         "observations": np.zeros((4, 1), np.float32),
         "last_observations": np.zeros((2, 1), np.float32),
@@ -319,7 +319,7 @@ def saved(**changes):
     return state | {name: np.asarray(value, state[name].dtype) for name, value in changes.items()}
 
 
-def test_what_could_be_saved_is_restored():
+def test_a_valid_state_is_restored():
     buffer = ReplayBuffer(4, (1,), 1)
     buffer.restore(saved())
     for name, array in buffer.state().items():
@@ -343,16 +343,16 @@ def test_what_could_be_saved_is_restored():
         ({"last_observations": np.zeros((2, 2))}, "last_observations (2, 2)"),
     ],
 )
-def test_what_could_not_be_saved_is_refused(changes, message):
+def test_an_invalid_state_is_refused(changes, message):
     with refuses(UsageError, message):
         ReplayBuffer(9, (1,), 1).restore(saved(**changes))
 
 
 @pytest.mark.parametrize(("env_index", "linked"), [(None, [False, False]), (1, [True, False]), (0, [False, True])])
-def test_an_episode_that_is_ended_is_not_linked_to_what_comes_next(env_index, linked):
-    """Of two lanes whose next observation is their s′; what was ended begins anew."""
+def test_after_end_episodes_the_next_row_is_not_a_successor(env_index, linked):
+    """In each of two environments the next observation equals s′; where the episode was ended, it is not linked."""
     observations = ObservationStore(8, (1,), np.float32)
-    for row in (0, 1):  # lanes 0 and 1
+    for row in (0, 1):  # environments 0 and 1
         observations.rows[row] = row
         observations.connect(row, row, np.float32([10 + row]), ended=False)
     observations.end_episodes(env_index)
@@ -364,7 +364,7 @@ def test_an_episode_that_is_ended_is_not_linked_to_what_comes_next(env_index, li
 
 
 def mixed(recorded, own, capacity=40):
-    """A buffer of recorded rows, then of the agent's own, whose reward is the row's number."""
+    """Return a buffer of recorded rows, then of the agent's own. A row's reward is its number."""
     buffer = ReplayBuffer(capacity, (1,), 1)
     for first, count, lane in ((0, recorded, -1), (recorded, own, 0)):
         zeros = np.zeros((count, 1))
@@ -374,7 +374,7 @@ def mixed(recorded, own, capacity=40):
 
 @pytest.mark.parametrize(("share", "first"), [(0.5, 4), (0.25, 2), (0.0, 0), (1.0, 8), (0.3, 2)])
 def test_a_share_of_each_minibatch_is_recorded(share, first, rng):
-    """30 rows are recorded and three are not; the share is of each minibatch of 8, and every row is drawn."""
+    """30 rows are recorded and three are not. Of each minibatch of 8 this share is recorded, and every row is drawn."""
     buffer = mixed(30, 3)
     rows = buffer.draw_mixed(rng, 200, 8, share)
     assert (rows[:, :first] < 30).all()
@@ -384,7 +384,7 @@ def test_a_share_of_each_minibatch_is_recorded(share, first, rng):
 
 
 @pytest.mark.parametrize(("recorded", "own"), [(5, 0), (0, 5)])
-def test_of_one_kind_alone_all_are_drawn_alike(recorded, own):
+def test_with_rows_of_one_kind_sampling_is_uniform(recorded, own):
     buffer = mixed(recorded, own)
     drawn, plain = np.random.default_rng(1), np.random.default_rng(1)
     assert buffer.draw_mixed(drawn, 3, 8, 0.5).tolist() == buffer.draw(plain, 3, 8).tolist()
@@ -392,8 +392,8 @@ def test_of_one_kind_alone_all_are_drawn_alike(recorded, own):
     assert ("recorded" in buffer.state()) == (recorded > 0)
 
 
-def test_what_is_recorded_is_counted_until_overwritten_and_saved():
-    """A ring of 10: 6 recorded rows and 4 own; three more overwrite recorded ones, and two recorded ones two more."""
+def test_recorded_rows_are_counted_until_overwritten_and_saved():
+    """A ring of 10 with 6 recorded and 4 own rows: 3 own, then 2 recorded rows overwrite recorded ones."""
     buffer = mixed(6, 4, capacity=10)
     counts = [buffer.num_recorded]
     zeros = np.zeros((3, 1))
@@ -413,7 +413,7 @@ def test_what_is_recorded_is_counted_until_overwritten_and_saved():
     assert other.num_recorded == 0
 
 
-def test_flags_of_recorded_rows_are_flags():
+def test_invalid_flags_of_recorded_rows_are_refused():
     for flags in ([[0], [0], [1], [3]], [[0], [0], [1]]):
         with refuses(UsageError, "recorded"):
             ReplayBuffer(9, (1,), 1).restore(saved() | {"recorded": np.array(flags, np.uint8)})

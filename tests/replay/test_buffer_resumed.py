@@ -1,4 +1,4 @@
-"""A ring that goes round, saved and restored at any moment: everything drawn afterwards is what it would have been."""
+"""A wrapping ring, saved and restored at any moment: all later samples are those of the ring without interruption."""
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +16,7 @@ GOALS = gym.spaces.Dict(achieved_goal=BOX, desired_goal=BOX, observation=BOX)
 KINDS = ("uniform", "n_steps", "proportional", "lap", "hindsight")
 MAX_LANES = 3
 
-# Rounds of (which lanes step, which of them end their episode, whether minibatches are drawn afterwards).
+# Rounds of (environments that step, those whose episode ends, whether minibatches are sampled afterwards).
 ROUNDS = st.lists(
     st.tuples(
         st.sets(st.integers(0, MAX_LANES - 1), min_size=1, max_size=MAX_LANES),
@@ -32,8 +32,8 @@ def distance(achieved, desired, info):
     return -np.abs(achieved - desired)[..., 0]
 
 
-class Drawing:
-    """A memory that is filled by lanes whose observations are numbers of their own, and drawn from."""
+class SampledMemory:
+    """A memory filled by environments with unique observations, and sampled from."""
 
     def __init__(self, kind, capacity, n_steps):
         self.buffer = ReplayBuffer(capacity, (3,), 1)
@@ -44,15 +44,15 @@ class Drawing:
         self.last, self.number = {}, 0
 
     def copy(self, capacity):
-        """Return what a run has that goes on from a checkpoint of this one."""
-        other = Drawing(self.kind, capacity, self.sampler._n_steps)
+        """Return the memory that a run resumed from a checkpoint of this one has."""
+        other = SampledMemory(self.kind, capacity, self.sampler._n_steps)
         other.sampler.restore(self.sampler.state())
         other.rng.bit_generator.state = self.rng.bit_generator.state
         other.number = self.number
         return other
 
-    def break_off(self):
-        """Begin new episodes in every lane, as every run does at a checkpoint."""
+    def end_all_episodes(self):
+        """End all episodes, as every run does at a checkpoint."""
         self.buffer.end_episodes()
         self.last = {}
 
@@ -92,16 +92,16 @@ def assert_equal(actual, expected):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.filterwarnings("ignore:hindsight")  # rewards are numbers of their own, not the environment's
+@pytest.mark.filterwarnings("ignore:hindsight")  # random rewards instead of the environment's
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.integers(1, 12), st.integers(1, 4), ROUNDS, ROUNDS)
-def test_restored_it_goes_on_as_it_would_have(kind, capacity, n_steps, before, after):
-    """The break may come before the ring is full, in its first round or in a later one, with episodes under way."""
-    straight = Drawing(kind, capacity, n_steps)
+def test_a_restored_memory_continues_as_if_never_interrupted(kind, capacity, n_steps, before, after):
+    """The interruption may come before the ring is full, in its first round or later, within episodes."""
+    straight = SampledMemory(kind, capacity, n_steps)
     play(straight, before)
     resumed = straight.copy(capacity)
-    straight.break_off()
-    resumed.break_off()
+    straight.end_all_episodes()
+    resumed.end_all_episodes()
     event(f"rounds of the ring before the break: {straight.buffer.added // capacity}")
     assert_equal(play(resumed, after), play(straight, after))
     actual, expected = resumed.sampler.state(), straight.sampler.state()
@@ -114,8 +114,8 @@ def test_restored_it_goes_on_as_it_would_have(kind, capacity, n_steps, before, a
 @pytest.mark.parametrize("kind", ["n_steps", "proportional", "hindsight"])
 @given(st.integers(2, 12), st.integers(1, 12), ROUNDS)
 def test_a_larger_ring_keeps_episodes_and_their_order(kind, capacity, more, rounds):
-    """Rows move so that the oldest is first; the transitions, who follows whom, and the priorities stay."""
-    memory = Drawing(kind, capacity, 3)
+    """Rows are shifted so that the oldest is first; transitions, successors and priorities stay."""
+    memory = SampledMemory(kind, capacity, 3)
     play(memory, rounds)
     larger = memory.copy(capacity + more)
     oldest = memory.buffer._position if memory.buffer.added >= capacity else 0

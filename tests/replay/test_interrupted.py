@@ -1,4 +1,4 @@
-"""Ctrl-C after any instruction of storing: a transition is stored whole or not at all, and no other one changes."""
+"""Ctrl-C after any bytecode instruction of ``add``: a transition is stored completely or not at all."""
 
 import sys
 
@@ -12,15 +12,15 @@ from ddpg.replay import observation_store
 LANES = 2
 
 
-def transition(number):
-    """Return transitions of both lanes, s′ the s of the next; an episode ends with every fifth."""
+def two_transitions(number):
+    """Return a transition of each environment, whose s′ is the next s; episodes end at different multiples."""
     s = np.asarray([[number], [number + 1000.0]])
     ended = np.asarray([number % 5 == 4, number % 7 == 6])
     return s, s + 0.5, s[:, 0], s + 1, ended, ~ended & (number % 5 == 2)
 
 
 def kept(buffer):
-    """Return what it holds, the oldest first, by the number of the transition; and refuse what is torn."""
+    """Check that all stored transitions are complete, and return their numbers, the oldest first."""
     arrays = buffer.arrays()
     rewards = arrays["rewards"]
     np.testing.assert_array_equal(arrays["observations"], rewards)
@@ -34,7 +34,7 @@ def kept(buffer):
 
 
 def interrupted(call, at):
-    """Make a call with a Ctrl-C after the instruction numbered ``at`` of storing; return whether one was made."""
+    """Interrupt a call after ``at`` bytecode instructions of the buffer; return whether it was interrupted."""
     count = 0
 
     def watch(frame, event, argument):
@@ -61,29 +61,29 @@ def interrupted(call, at):
 
 
 @pytest.mark.parametrize("filled", [0, 3, 8, 13], ids=["empty", "filling", "full", "wrapped"])
-def test_wherever_it_comes(filled):
-    # Python 3.12 misses the instructions of the first call that it traces by instruction.
-    interrupted(lambda: ReplayBuffer(17, (1,), 1).add(*transition(0)), 0)
+def test_an_interrupt_after_any_instruction(filled):
+    # Python 3.12 does not trace the instructions of the first traced call.
+    interrupted(lambda: ReplayBuffer(17, (1,), 1).add(*two_transitions(0)), 0)
     stored = set()
     for at in range(1, 10_000):
         buffer = ReplayBuffer(17, (1,), 1)
         for number in range(filled):
-            buffer.add(*transition(number))
+            buffer.add(*two_transitions(number))
         everything = [env_index + number for number in range(filled) for env_index in (0, 1000)]
-        if not interrupted(lambda memory=buffer: memory.add(*transition(filled)), at):
+        if not interrupted(lambda memory=buffer: memory.add(*two_transitions(filled)), at):
             break
         added = buffer.added - 2 * filled
         stored.add(added)
         everything += [filled, filled + 1000.0][:added]
         assert kept(buffer) == everything[-17:]
-        for number in range(filled + 1, filled + 30):  # the ring goes round: nothing that was given back is given twice
-            # In lanes of their own none follows another, and all need the place for an s′.
+        for number in range(filled + 1, filled + 30):  # the ring wraps: no freed slot is used twice
+            # With new environment indices no row has a successor, so all need slots for s′.
             env_indices = None if number < filled + 15 else (2 * number, 2 * number + 1)
-            buffer.add(*transition(number), env_indices)
+            buffer.add(*two_transitions(number), env_indices)
             everything += [number, number + 1000]
             assert kept(buffer) == everything[-17:]
         again = ReplayBuffer(17, (1,), 1)
         again.restore({name: array.copy() for name, array in buffer.state().items()})
         assert kept(again) == everything[-17:]
-    assert at > 300  # every instruction was met
+    assert at > 300  # every instruction was tested
     assert stored == {0, LANES}

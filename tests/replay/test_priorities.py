@@ -1,4 +1,4 @@
-"""Priorities by hand, and what is drawn by them."""
+"""Priorities and their sampling, by hand."""
 
 import numpy as np
 import pytest
@@ -29,15 +29,15 @@ def test_priorities_of_errors(kind, exponent, expected):
     priorities = Priorities(kind, exponent, 6)
     priorities.update(np.array([[3, 2], [1, 0]]), np.array([[32, -1], [0.5, 0]], np.float32))
     np.testing.assert_allclose(priorities.state(4)["priorities"], expected, rtol=1e-5, atol=2e-6)
-    priorities.add(np.array([4, 5]))  # new ones get the largest so far
+    priorities.add(np.array([4, 5]))  # new rows get the largest priority so far
     np.testing.assert_allclose(priorities.state(6)["priorities"][4:], max(expected), rtol=1e-5)
     priorities.update(np.arange(6), np.zeros(6))
-    priorities.add(np.array([5]))  # so far, not now
+    priorities.add(np.array([5]))  # so far, not the current largest
     assert priorities.state(6)["priorities"][5] == pytest.approx(max(expected), rel=1e-5)
 
 
 def test_weights_by_hand():
-    """Priorities 1, 3 and 4 of three: P = 1/8, 3/8, 1/2; N·P = 3/8, 9/8, 3/2; the rarest of a minibatch weighs 1."""
+    """Priorities 1, 3 and 4 of three: P = 1/8, 3/8, 1/2; N·P = 3/8, 9/8, 3/2. The least likely row has weight 1."""
     priorities = Priorities("proportional", 1.0, 3)
     priorities.update(np.arange(3), np.array([1.0, 3.0, 4.0]))
     rows = np.array([[0, 1, 2, 1], [1, 2, 2, 2]])
@@ -69,13 +69,13 @@ def test_a_large_exponent_leaves_priorities_and_weights_finite(kind, errors, rng
     sampler.restore(state)
 
 
-def test_draws_are_in_proportion(rng):
-    """Rows 0 to 3 with priorities 1, 2, 3, 4 of a memory with room for more."""
+def test_draws_are_proportional_to_priorities(rng):
+    """Rows 0 to 3 with priorities 1, 2, 3, 4, in a memory that is not full."""
     buffer = ReplayBuffer(7, (1,), 1)
     stored(buffer, 4)
     sampler = Sampler(buffer, 1, 0.9, Priorities("proportional", 1.0, 7))
     first, rows = sampler.sample(rng, 4, 5000, 1.0)
-    assert stats.chisquare(np.bincount(rows.ravel(), minlength=4)).pvalue > 0.001  # all new: alike
+    assert stats.chisquare(np.bincount(rows.ravel(), minlength=4)).pvalue > 0.001  # all new, so uniform
     np.testing.assert_array_equal(first.weights, 1)
     np.testing.assert_array_equal(first.discounts, np.float32(0.9))
     sampler.update(np.arange(4), np.arange(1.0, 5))
@@ -85,30 +85,30 @@ def test_draws_are_in_proportion(rng):
     np.testing.assert_allclose(batch.weights[..., 0], 1 / (1 + rows), rtol=1e-5)
 
 
-class Largest:
-    """Stands in for a generator: every number is the largest below 1."""
+class LargestRandom:
+    """A stand-in for a generator whose numbers are all the largest below 1."""
 
     def random(self, shape):
         return np.full(shape, np.nextafter(1.0, 0.0))
 
 
-def test_the_largest_random_number_draws_a_row_that_there_is(rng):
-    """Sums are rounded, so that some sets of priorities seem to end before their sum does."""
+def test_the_largest_random_number_draws_an_existing_row(rng):
+    """By rounding, the sums of some sets of priorities seem to end early."""
     for size in range(1, 16):
         for _ in range(40):
             priorities = Priorities("proportional", 1.0, 16)
             priorities.update(np.arange(size), rng.exponential(size=size))
-            (row,) = priorities.draw(Largest(), (1,), size)
+            (row,) = priorities.draw(LargestRandom(), (1,), size)
             assert row == size - 1
 
 
-def test_rows_that_are_overwritten_are_new_again(rng):
+def test_overwritten_rows_get_the_priority_of_new_ones(rng):
     buffer = ReplayBuffer(3, (1,), 1)
     stored(buffer, 3)
     sampler = Sampler(buffer, 1, 0.9, Priorities("lap", 1.0, 3))
     sampler.sample(rng, 1, 1, 1.0)
     sampler.update(np.arange(3), np.array([7.0, 2.0, 5.0]))
-    stored(buffer, 2)  # in place of rows 0 and 1
+    stored(buffer, 2)  # overwrites rows 0 and 1
     assert sampler.state()["priorities"].tolist() == [7, 7, 5]
 
 
@@ -120,10 +120,10 @@ def test_a_restored_memory_draws_what_the_saved_one_draws(rng, capacity):
         made.append((buffer, Sampler(buffer, 1, 0.9, Priorities("proportional", None, size))))
     (buffer, sampler), (other_buffer, other) = made
     for _ in range(2):
-        stored(buffer, 4)  # the ring goes round: its oldest is row 3
+        stored(buffer, 4)  # the ring wraps: its oldest is row 3
     sampler.sample(rng, 1, 1, 1.0)
     sampler.update(buffer.newest(4), np.array([1.0, 9.0, 0.1, 3.0]))
-    stored(buffer, 1)  # not drawn from yet
+    stored(buffer, 1)  # not sampled yet
     other.restore(sampler.state())
     for a, b in zip((buffer, sampler), (other_buffer, other), strict=True):
         one, another = a.state(), b.state()
@@ -138,7 +138,7 @@ def test_a_restored_memory_draws_what_the_saved_one_draws(rng, capacity):
         assert draws[0] == draws[1]
 
 
-def test_priorities_that_cannot_be(rng):
+def test_invalid_priorities_are_refused(rng):
     buffer = ReplayBuffer(3, (1,), 1)
     stored(buffer, 3)
     sampler = Sampler(buffer, 1, 0.9, Priorities("lap", None, 3))
@@ -148,7 +148,7 @@ def test_priorities_that_cannot_be(rng):
             sampler.restore(state | {"priorities": bad})
     with refuses(UsageError, "largest 0.5 1.0"):
         sampler.restore(state | {"largest_priority": np.asarray(0.5)})
-    sampler.restore(buffer.state())  # of a memory without priorities: all count as new
+    sampler.restore(buffer.state())  # of a memory without priorities: all rows count as new
     assert sampler.state()["priorities"].tolist() == [1, 1, 1]
 
 
@@ -164,7 +164,7 @@ def test_priorities_that_cannot_be(rng):
         (("proportional", None, 2.5), "capacity 2.5"),
     ],
 )
-def test_options_that_cannot_be(arguments, message):
+def test_bad_options_are_refused(arguments, message):
     with refuses(UsageError, message):
         Priorities(*arguments)
 
@@ -172,7 +172,7 @@ def test_options_that_cannot_be(arguments, message):
 @pytest.mark.parametrize("kind", ["proportional", "lap"])
 @pytest.mark.parametrize("error", [np.nan, np.inf, -np.inf])
 def test_errors_that_are_not_finite_change_nothing(kind, error):
-    """Of a sum that is NaN, every draw would be row 0."""
+    """With a sum of NaN every draw would be row 0."""
     priorities = Priorities(kind, 1.0, 4)
     priorities.update(np.arange(4), np.array([1, 2, 3, 4]))
     before = priorities.state(4)
@@ -184,7 +184,7 @@ def test_errors_that_are_not_finite_change_nothing(kind, error):
 
 
 @pytest.mark.parametrize("kind", [None, "lap"])
-def test_an_empty_memory(rng, kind):
+def test_sampling_from_an_empty_memory_is_refused(rng, kind):
     priorities = kind and Priorities(kind, None, 3)
     with refuses(UsageError, "empty"):
         Sampler(ReplayBuffer(3, (1,), 1), 1, 0.9, priorities).sample(rng, 1, 1, 1.0)

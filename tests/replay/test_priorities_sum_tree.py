@@ -17,7 +17,7 @@ from ddpg.replay.priorities import SumTree
 
 
 class Tree(RuleBasedStateMachine):
-    """Whole numbers, whose sums are exact."""
+    """A tree of integers, whose sums are exact, against an array."""
 
     @initialize(count=st.integers(1, 70))
     def start(self, count):
@@ -28,7 +28,7 @@ class Tree(RuleBasedStateMachine):
         one_of = st.lists(st.integers(0, len(self.plain) - 1), min_size=len(values), max_size=len(values))
         indexes = np.array(data.draw(one_of))
         self.tree.set(indexes, np.array(values, float))
-        for index, value in zip(indexes, values, strict=True):  # of equal indexes the last one counts
+        for index, value in zip(indexes, values, strict=True):  # the last of equal indices wins
             self.plain[index] = value
 
     @rule(data=st.data(), value=st.integers(0, 9))
@@ -38,7 +38,7 @@ class Tree(RuleBasedStateMachine):
         self.plain[index] = value
 
     @invariant()
-    def numbers_and_total_are_the_arrays(self):
+    def numbers_and_total_equal_the_arrays(self):
         np.testing.assert_array_equal(self.tree[: len(self.plain)], self.plain)
         assert self.tree.total == self.plain.sum()
 
@@ -51,14 +51,14 @@ class Tree(RuleBasedStateMachine):
         np.testing.assert_array_equal(self.tree.find(places[:, None]), expected[:, None])
 
 
-def test_tree_is_an_array_whatever_happens():
-    # Not shrunk when it fails, which takes minutes: the examples are short.
+def test_a_tree_behaves_like_an_array():
+    # Without shrinking, which takes minutes; the examples are short anyway.
     quick = settings(max_examples=50, stateful_step_count=10, phases=[Phase.generate], deadline=None)
     run_state_machine_as_test(Tree, settings=quick)
 
 
 def test_frequencies(rng):
-    """100 numbers that were set twice, drawn 200 000 times: chi-square against their shares."""
+    """100 numbers that were each set twice, drawn 200 000 times: chi-square test against their shares."""
     tree, numbers = SumTree(100), rng.exponential(size=100)
     tree.set(np.arange(100), rng.exponential(size=100))
     tree.set(np.arange(100), numbers)
@@ -67,8 +67,8 @@ def test_frequencies(rng):
     assert stats.chisquare(drawn, np.full(100, 2000)).pvalue < 1e-9
 
 
-def test_sums_do_not_remember_how_they_came_about(rng):
-    """Nothing of 1e16 is left where a small number took its place."""
+def test_sums_are_exact_after_large_numbers_are_replaced(rng):
+    """After a small number replaces 1e16, no rounding error of it is left."""
     tree = SumTree(8)
     tree.set(np.arange(8), 0.1)
     before = tree.total
