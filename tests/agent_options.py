@@ -1,6 +1,6 @@
-"""Options of the family and ways of the gradient, for tests that go through all of them."""
+"""Options and gradient paths for tests that combine all of them."""
 
-# Name, value, and what it needs beside it.
+# Name, value, and other options that it needs.
 OPTIONS = [
     ("n_critics", 2, {}),
     ("policy_delay", 2, {}),

@@ -1,4 +1,4 @@
-"""Small agents with a filled memory, for tests that compare what drives an update."""
+"""Small agents with a filled memory, for tests that compare drivers of updates."""
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +16,7 @@ DRIVERS = {
 
 
 def agent_with(kind=DDPG, actions=BOX, config=DDPGConfig, **options):
-    """Return an agent that remembers 16 transitions."""
+    """Return an agent that has stored 16 transitions."""
     agent = kind((BOX, actions), config(**SMALL | options), seed=0)
     rng = np.random.default_rng(1)
     for _ in range(16):

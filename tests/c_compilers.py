@@ -1,4 +1,4 @@
-"""The C compilers on PATH, and the emulators of the processors that cross compilers write for."""
+"""The C compilers on PATH, and the emulators for programs of cross compilers."""
 
 import functools
 import shutil
@@ -22,7 +22,7 @@ CORTEX = ["-mcpu=cortex-m4", "-mthumb", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard",
 
 
 class Compiler(NamedTuple):
-    """A command that compiles, and one that runs what it made."""
+    """A compiler's command, and the command that runs its programs."""
 
     name: str
     command: tuple[str, ...]
@@ -52,7 +52,7 @@ KNOWN = [
 
 @functools.cache
 def works(compiler: Compiler, options: Sequence[str] = ()) -> bool:
-    """Return whether compiler and emulator are there, and a program that does nothing can be made and run."""
+    """Return whether an empty program can be compiled and run."""
     if not all(shutil.which(command[0]) for command in (compiler.command, compiler.emulator) if command):
         return False
     with tempfile.TemporaryDirectory() as folder:
@@ -64,12 +64,12 @@ def works(compiler: Compiler, options: Sequence[str] = ()) -> bool:
 
 
 def compilers() -> list[Compiler]:
-    """Return those that work here: none on a machine without one."""
+    """Return the compilers that work here; on some machines none does."""
     return [compiler for compiler in KNOWN if works(compiler)]
 
 
 def build(compiler: Compiler, folder: Path, sources: Sequence[str], options: Sequence[str] = ()) -> Path:
-    """Compile sources of a folder to a program in it."""
+    """Compile sources in a folder into a program there."""
     program = folder / f"program-{abs(hash((compiler, *options)))}"
     command = [*compiler.command, *options, *sources, *compiler.sources, "-o", str(program), "-lm"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=300)
@@ -82,7 +82,7 @@ def run(program: Path, compiler: Compiler, **kwargs) -> subprocess.CompletedProc
 
 
 def warnings_of(compiler: Compiler, folder: Path) -> str:
-    """Return what a compiler complains of in the policy, with and without its self-test."""
+    """Return the compiler's warnings about the policy, compiled with and without its self-test."""
     said = ""
     for define in ([], ["-DPOLICY_MAIN"]):
         strict = [option for option in STRICT if "std" not in option or "c++" not in " ".join(compiler.command)]
@@ -129,11 +129,11 @@ int main(void)
 
 
 class Acted(NamedTuple):
-    """What a policy in C did for B observations: float32 bit by bit."""
+    """The results of a policy in C for B observations: float32, exact to the bit."""
 
-    outputs: np.ndarray  # of the network, [B, n]
-    choices: np.ndarray  # of discrete actions, [B]; 0 of others
-    numbers: np.ndarray  # action or parameters in env units, [B, m]
+    outputs: np.ndarray  # of the network [B, n]
+    choices: np.ndarray  # discrete actions [B], or 0
+    numbers: np.ndarray  # actions or parameters in env units [B, m]
 
 
 def acted(folder: Path, compiler: Compiler, actions, observations: np.ndarray, options: Sequence[str] = ()) -> Acted:
@@ -169,7 +169,7 @@ def acted(folder: Path, compiler: Compiler, actions, observations: np.ndarray, o
 
 
 def read_and_acted(folder: Path, agent, observations: np.ndarray, quantize: str | None = None) -> Acted:
-    """Compute in NumPy what the loops of the agent's policy do with the constants of the written ``policy.c``."""
+    """Evaluate the loops of the agent's policy in NumPy with the constants in the written ``policy.c``."""
     program = policy_graph.numpy_program(ActingPolicy.of(agent))
     lowered = lower_to_c(program, int(np.prod(agent.observation_space.shape)), quantize)
     constants = read_arrays((folder / "policy.c").read_text())

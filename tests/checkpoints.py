@@ -1,4 +1,4 @@
-"""Checkpoints for tests: the fields of a valid manifest, and files that were changed on purpose. No TensorFlow."""
+"""Checkpoints for tests: the fields of a valid manifest, and deliberately changed files. Without TensorFlow."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from ddpg.checkpoints import checkpoint
 
 
 def fields(**changes):
-    """The fields of a manifest, as an agent gives them to ``checkpoint.write``."""
+    """Return a manifest's fields, as an agent passes them to ``checkpoint.write``."""
     return {
         "kind": "DDPG",
         "algorithm": "DDPG",
@@ -29,7 +29,7 @@ def fields(**changes):
 
 
 def replay(rows=3, position=None):
-    """The arrays of a replay memory of five rows, for the spaces above."""
+    """Return the arrays of a replay memory with five rows, for the spaces above."""
     rng = np.random.default_rng(0)
     return {
         "observations": rng.normal(size=(rows, 2)).astype(np.float32),
@@ -44,20 +44,20 @@ def replay(rows=3, position=None):
 
 
 def reseal(document):
-    """Give a manifest the checksum of what it says now, as somebody would who changes it on purpose."""
+    """Recompute a changed manifest's checksum, as an attacker would."""
     rest = {name: value for name, value in document.items() if name != "manifest_sha256"}
     canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     return {**rest, "manifest_sha256": hashlib.sha256(canonical.encode()).hexdigest()}
 
 
 def sealed(path, **changes):
-    """Change fields of the manifest of the checkpoint at ``path``, and its checksum with them."""
+    """Change fields of the manifest of the checkpoint at ``path``, with a matching checksum."""
     file = path / "manifest.json"
     file.write_text(json.dumps(reseal({**json.loads(file.read_text()), **changes})))
 
 
 def sealed_array_file(path, group, data):
-    """Put other bytes in place of an array file, and their checksum in the manifest."""
+    """Replace the bytes of an array file, and its checksum in the manifest."""
     (path / f"{group}.safetensors").write_bytes(data)
     checksums = json.loads((path / "manifest.json").read_text())["sha256"]
     sealed(path, sha256={**checksums, f"{group}.safetensors": hashlib.sha256(data).hexdigest()})

@@ -1,4 +1,4 @@
-"""Fixtures: a graph with its session, small spaces, golden values."""
+"""Fixtures: a graph with its session, small spaces, golden values; and settings that make the tests faster."""
 
 # ruff: noqa: E402 - what imports read is set before them
 
@@ -13,9 +13,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Before NumPy reads it, as ddpg.cli.main does: a second BLAS thread that waits for its core costs more than it
 # computes.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# What XLA compiles here runs for milliseconds; optimising it takes LLVM a second, and changes rounding alone.
+# What XLA compiles here runs for milliseconds; optimising it takes LLVM a second, and changes only rounding.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-# Processes side by side share the cores.
+# Parallel processes share the cores.
 os.environ.setdefault(
     "TF_NUM_INTRAOP_THREADS",
     str(max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))),
@@ -23,7 +23,7 @@ os.environ.setdefault(
 
 from ddpg.quiet import load_tensorflow
 
-load_tensorflow()  # or its notices stand below pytest's closing line
+load_tensorflow()  # otherwise its notices would appear below pytest's last line
 
 import gymnasium as gym
 import numpy as np
@@ -34,38 +34,38 @@ from tensorflow.python.util import tf_stack
 
 from ddpg.learners.synced_session import SyncedSession
 
-# Correctness, not speed: a busy machine may take its time.
+# The tests check correctness, not speed; a busy machine may be slow.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 v1 = tf.compat.v1
 
-# TensorFlow notes of every op where it was made, and pytest's stack is deep: a tenth of what the tests do.
+# TensorFlow records each op's stack, and pytest's is deep: this would take a tenth of the tests' time.
 _HERE = tf_stack.extract_stack()
 tf_stack.extract_stack = lambda stacklevel=1: _HERE
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let what one process has compiled be known to the others, in a directory of this run's."""
+    """Share the cache of compiled code between this run's processes, in a temporary directory."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["DDPG_CACHE"] = cache = tempfile.mkdtemp(prefix="ddpg-cache-")
         config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from going through TensorFlow again and again; graphs are large, and soon garbage."""
+    """Keep the garbage collector from scanning TensorFlow again and again; graphs are large and soon garbage."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
-# No test cuts the power; a write that waits for the disk, several to a checkpoint, leaves a core idle for 5 ms.
+# No test cuts the power, and waiting for the disk at several writes per checkpoint would cost 5 ms each.
 os.fsync = lambda descriptor: None
 
-# What runs in the background of a shell ignores Ctrl-C, and so would every process that a test starts.
+# A shell's background processes ignore Ctrl-C, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A value other than the tests' for every option that DDPG and DQN share, that changes what is learned.
+# For every option that DDPG and DQN share, a value that differs from the tests' and changes what is learned.
 SHARED_CHANGES = {
     "activation": "tanh",
     "norm": "layer",
@@ -92,7 +92,7 @@ SHARED_CHANGES = {
     "jit": True,
 }
 
-# What test_hindsight, test_native, test_bfloat16, test_learn_loop, test_faults and test_memory_options change.
+# Changed in test_hindsight, test_native, test_bfloat16, test_learn_loop, test_faults and test_memory_options.
 ELSEWHERE = (
     "hindsight",
     "dataset_share",
@@ -106,7 +106,7 @@ ELSEWHERE = (
 
 
 def without_the_change(base, field):
-    """Return the options beside which that field's change is tried: what it needs to matter is set."""
+    """Return the base options for a test that changes ``field``, with what the field needs to have an effect."""
     if field == "clip_delta":
         return base.replace(td_target="output_delta")
     return base.replace(prioritised="proportional") if field.startswith("priority_") else base
@@ -114,7 +114,7 @@ def without_the_change(base, field):
 
 @pytest.fixture
 def graph():
-    """A fresh default graph, with v1 initialisers seeded."""
+    """A fresh default graph with a seed."""
     with tf.Graph().as_default() as graph:
         v1.set_random_seed(0)
         yield graph
@@ -122,14 +122,14 @@ def graph():
 
 @pytest.fixture
 def session(graph):
-    """A default session on the fresh graph, as agents have it."""
+    """A default session for the graph, of the class that agents use."""
     with SyncedSession().as_default() as session:
         yield session
 
 
 @pytest.fixture
 def initialize(session):
-    """Initialise every variable made so far."""
+    """A function that initialises every variable created so far."""
     return lambda: session.run(v1.global_variables_initializer())
 
 
@@ -145,12 +145,12 @@ def observation_space():
 
 @pytest.fixture
 def action_space():
-    """Asymmetric per dimension: [-1, 3] and [0.5, 1]."""
+    """A box with bounds that differ by dimension: [-1, 3] and [0.5, 1]."""
     return gym.spaces.Box(np.array([-1.0, 0.5], np.float32), np.array([3.0, 1.0], np.float32))
 
 
 class Golden:
-    """A file of values that TensorFlow 1.15 and tflearn 0.5 computed."""
+    """A file of values computed by TensorFlow 1.15 and tflearn 0.5."""
 
     def __init__(self, name: str):
         self._data = np.load(Path(__file__).parent / "golden" / f"{name}.npz")
@@ -169,7 +169,7 @@ def golden():
 
 
 def assert_golden(actual, expected):
-    """Equal to 1e-5 relative to the largest value of the array."""
+    """Check that arrays are equal to 1e-5 relative to the largest expected value."""
     if isinstance(expected, list):
         assert len(actual) == len(expected) > 0
         for one, other in zip(actual, expected, strict=True):
@@ -179,6 +179,6 @@ def assert_golden(actual, expected):
 
 
 def relative_difference(one, other) -> float:
-    """Largest difference of two lists of arrays, relative to the largest value of the second."""
+    """Return the largest difference of two lists of arrays, relative to the largest value of the second."""
     scale = max(np.abs(array).max() for array in other)
     return max(np.abs(a - b).max() for a, b in zip(one, other, strict=True)) / scale

@@ -1,4 +1,4 @@
-"""Environments that look at the process they are in: module-level, so that workers can make them."""
+"""Environments that inspect or break their worker process; at module level, so that workers can create them."""
 
 import contextlib
 import sys
@@ -9,7 +9,7 @@ from environments import Counting
 
 
 class Alone(Counting):
-    """Counting, which fails in a process that has TensorFlow; its reward is the process's memory in MB."""
+    """Counting, but it fails in a process with TensorFlow; the reward is the process's memory in MB."""
 
     def reset(self, *, seed=None, options=None):
         assert "tensorflow" not in sys.modules, "a worker has TensorFlow"
@@ -23,28 +23,28 @@ class Alone(Counting):
 
 
 class Broken(Counting):
-    """Counting, which cannot be made."""
+    """Counting, but its constructor raises."""
 
     def __init__(self):
         raise RuntimeError("no licence")
 
 
 class Exits(Counting):
-    """Counting, which ends its program instead of being made."""
+    """Counting, but its constructor exits the process."""
 
     def __init__(self):
         sys.exit("no licence")
 
 
 class Wide(Counting):
-    """Counting, with a space of three numbers."""
+    """Counting, with observations of three numbers."""
 
     def __init__(self):
         super().__init__(observation_space=gym.spaces.Box(-1.0, 1.0, (3,)))
 
 
 class Slow(Counting):
-    """Counting, a millisecond a step."""
+    """Counting, with a millisecond per step."""
 
     def step(self, action):
         time.sleep(0.001)
@@ -52,14 +52,14 @@ class Slow(Counting):
 
 
 class Invalid(Counting):
-    """Counting, whose second observation is NaN."""
+    """Counting, but its second observation is NaN."""
 
     def __init__(self):
         super().__init__(nan_at=2)
 
 
 class Hanging(Slow):
-    """Slow, which hangs for ever in the fifth step of the first worker's that comes there."""
+    """Slow, but the first worker to reach its fifth step hangs there for ever."""
 
     def __init__(self, path):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Environments for the process that draws: ``drawn_envs:drawn/Telling-v0`` and others that crash, fail or hang."""
+"""Environments for the rendering process: ``drawn_envs:drawn/Telling-v0``, and others that crash, fail or hang."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from environments import Counting
 
 
 class Telling(Counting):
-    """Three steps an episode. Frames tell the step (red), the last action (green), and TensorFlow (blue)."""
+    """Three steps an episode. Frames encode the step (red), last action (green) and if TensorFlow is loaded (blue)."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
@@ -25,7 +25,7 @@ class Telling(Counting):
 
 
 class Crashing(Telling):
-    """Ends its process as a crash of the graphics library does."""
+    """Its ``render`` kills the process, like a crash of the graphics library."""
 
     def render(self):
         if self.step_number == 2:
@@ -34,14 +34,14 @@ class Crashing(Telling):
 
 
 class Exiting(Telling):
-    """Ends its process without a word."""
+    """Its ``render`` exits the process silently."""
 
     def render(self):
         os._exit(7)
 
 
 class Failing(Telling):
-    """Raises in its second step."""
+    """Its second step raises."""
 
     def step(self, action):
         if self.step_number == 1:
@@ -50,7 +50,7 @@ class Failing(Telling):
 
 
 class Once(Telling):
-    """Raises in its second reset."""
+    """Its second reset raises."""
 
     def reset(self, **options):
         if self.episode == 0:
@@ -59,14 +59,14 @@ class Once(Telling):
 
 
 class Unclosed(Telling):
-    """Raises when it is closed."""
+    """Its ``close`` raises."""
 
     def close(self):
         raise OSError("in use")
 
 
 class Speaking(Telling):
-    """Observes what is no number."""
+    """Its observations are not numbers."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -78,7 +78,7 @@ class Speaking(Telling):
 
 
 class Mujoco(Telling):
-    """Of a class that says it draws with MuJoCo."""
+    """A class whose metadata says that it renders with MuJoCo."""
 
 
 Mujoco.__module__ = "somewhere.mujoco.mujoco_env"

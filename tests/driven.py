@@ -1,4 +1,4 @@
-"""An update with its driver, weights that are not those of the beginning, and minibatches."""
+"""A DDPG update with its driver, randomised weights, and minibatches."""
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ def minibatches():
 
 
 def learner_of(driver, update, batch_size, updates_per_call, **options):
-    """Return the driver that is called "compiled", "uncompiled" or "stepped"."""
+    """Return the driver named "compiled", "uncompiled" or "stepped"."""
     if driver == "stepped":
         return SteppedLearner(update, batch_size=batch_size, **options)
     kind = {"compiled": XLALearner, "uncompiled": UncompiledLearner}[driver]
@@ -30,7 +30,7 @@ def learner_of(driver, update, batch_size, updates_per_call, **options):
 
 
 class Driven:
-    """An update of DDPG with weights and targets of its own, driven compiled, uncompiled or stepped."""
+    """A DDPG update with randomised weights and targets, compiled, uncompiled or stepped."""
 
     def __init__(self, driver, config):
         self.graph, self.driver = tf.Graph(), driver

@@ -1,4 +1,4 @@
-"""AMX's instructions in NumPy, which compiled code calls on processors without (Intel 64 Instruction Set Reference)."""
+"""AMX instructions in NumPy, called by compiled code on processors without AMX (Intel 64 Instruction Set Reference)."""
 
 import ctypes
 import threading
@@ -7,7 +7,7 @@ import numpy as np
 from llvmlite import binding as llvm
 
 TILES, ROWS, BYTES = 8, 16, 64
-_thread = threading.local()  # .tiles: eight arrays of 32-bit numbers, or None where no tile is configured
+_thread = threading.local()  # .tiles: eight arrays of 32-bit numbers, or None if no tiles are configured
 
 
 def _ldtilecfg(address: int) -> None:
@@ -43,7 +43,7 @@ def _tilestored64(tile: int, address: int, stride: int) -> None:
 
 
 def _tdpbf16ps(goal: int, one: int, other: int) -> None:
-    """Add to each sum the products of the pairs in a row of ``one`` and in a column of ``other``."""
+    """Add the dot product of each row of ``one`` and column of ``other``, both pairs of bfloat16, to ``goal``."""
     tiles = _thread.tiles
     total = tiles[goal].view(np.float32).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -65,7 +65,7 @@ _FUNCTIONS = {
 
 
 def emulated(text: str) -> str:
-    """Return a module's text that calls these functions in place of the instructions."""
+    """Replace the instructions in a module's text by calls of these functions."""
     for name, function in _FUNCTIONS.items():
         llvm.add_symbol(f"emulated_{name}", ctypes.cast(function, ctypes.c_void_p).value)
         text = text.replace(f"@llvm.x86.{name}(", f"@emulated_{name}(")

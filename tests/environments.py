@@ -15,11 +15,11 @@ def transition_rows(transitions):
 
 
 class Counting(gym.Env):
-    """Observation [episode, step]: every row tells where it belongs. Reward: the step. Ends as told.
+    """An environment with the observation [episode, step], which identifies every row, and the step as reward.
 
     Args:
         length: steps in an episode.
-        truncate: end by truncation, else by termination.
+        truncate: end episodes by truncation instead of termination.
         nan_at: step whose observation is NaN.
         nan_reward_at: step whose reward is NaN.
     """
@@ -54,7 +54,7 @@ class Counting(gym.Env):
 
 
 class Shaped(gym.Env):
-    """Any Box in, any Box or Discrete out: zeros plus a drift, 5 steps an episode; reward −‖action‖²."""
+    """Any Box of observations and any Box or Discrete of actions: zeros plus a drift, 5 steps; reward −‖action‖²."""
 
     def __init__(self, observation_space, action_space):
         self.observation_space, self.action_space = observation_space, action_space
@@ -75,9 +75,9 @@ class Shaped(gym.Env):
 
 
 class Pixels(gym.Env):
-    """Catch: a pixel falls through a 10 × 10 image of bytes, a paddle of 3 at the bottom moves left or right.
+    """Catch: a pixel falls through a 10 × 10 image of bytes; the action moves a paddle of width 3 at the bottom.
 
-    Reward 1 for a catch, at the end of the fall; 9 steps an episode.
+    The reward is 1 for a catch, at the end of the episode of 9 steps.
     """
 
     size = 10
@@ -107,9 +107,9 @@ class Pixels(gym.Env):
 
 
 class Aiming(gym.Env):
-    """Parameterised actions, one step an episode: aim(x in [0, 10]), or wave(y in [-1, 1]^2), or pass().
+    """Parameterised actions, one step an episode: aim(x in [0, 10]), wave(y in [-1, 1]^2), or pass().
 
-    Reward: aim 1 - ((x - 7) / 5)^2, wave -||y||^2 / 2, pass 0. Best: aim(7), reward 1.
+    Reward: aim 1 - ((x - 7) / 5)^2, wave -||y||^2 / 2, pass 0. The best action is aim(7) with reward 1.
     """
 
     boxes = (spaces.Box(0.0, 10.0, (1,)), spaces.Box(-1.0, 1.0, (2,)), spaces.Box(0.0, 1.0, (0,)))
@@ -134,7 +134,7 @@ class Aiming(gym.Env):
 
 
 class Reusing(gym.Env):
-    """Writes every observation, [episode, step], into the one array that it returns; 3 steps an episode."""
+    """Returns all observations, [episode, step], in the same array, which it overwrites; 3 steps an episode."""
 
     def __init__(self, dtype=np.float32):
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), dtype)
@@ -152,9 +152,9 @@ class Reusing(gym.Env):
 
 
 class ReusingVector(gym.vector.VectorEnv):
-    """N times :class:`Reusing`, environment i ending after 3 + i steps; every array it returns is the same each time.
+    """A vector like :class:`Reusing`, which returns the same arrays at each step; environment i ends after 3 + i steps.
 
-    ``info["is_success"]``: the episode's number is even.
+    ``info["is_success"]`` is whether the episode's number is even.
     """
 
     def __init__(self, mode, count=2, dtype=np.float32):
@@ -192,9 +192,9 @@ class ReusingVector(gym.vector.VectorEnv):
 
 
 class Walk(gym.Env):
-    """A seeded random walk whose length and rewards are drawn: what an episode was depends on the seed.
+    """A seeded random walk with random length and rewards, so that an episode depends on the seed.
 
-    ``info["is_success"]`` at the end: the return is positive.
+    ``info["is_success"]`` at the end is whether the return is positive.
     """
 
     def __init__(self, says_success=True):
@@ -218,9 +218,9 @@ class Walk(gym.Env):
 
 
 class Reaching(gym.Env):
-    """A goal on a line of whole numbers; an action beyond ±1/2 moves by its sign. Reward 0 at the goal, else −1.
+    """A goal on a line of integers; an action beyond ±1/2 moves by its sign. The reward is 0 at the goal, else −1.
 
-    Observations, before they are made flat: observation [step, x], achieved goal [x], desired goal [g].
+    Observations: observation [step, x], achieved goal [x], desired goal [g].
     """
 
     def __init__(self, length=6, reach=3):

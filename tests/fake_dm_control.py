@@ -1,4 +1,4 @@
-"""A control suite of one task whose numbers can be worked out by hand, under the names that dm_control has."""
+"""A control suite with one task that can be computed by hand, as modules named like dm_control's."""
 
 import collections
 import types
@@ -7,14 +7,14 @@ import numpy as np
 
 
 class Step(collections.namedtuple("Step", "reward discount observation over")):
-    """A time step: ``discount`` is 0 where the task ends the episode."""
+    """A time step; ``discount`` is 0 if the task ends the episode."""
 
     def last(self):
         return self.over
 
 
 class Environment:
-    """Control step n pays n, and observes the last control and n; the episode is over after ``limit`` of them."""
+    """Control step n rewards n and observes the last control and n; the episode ends after ``limit`` control steps."""
 
     def __init__(self, seed, limit=1000, ends_at=None):
         self.task = types.SimpleNamespace(random=np.random.RandomState(seed))
@@ -51,7 +51,7 @@ class Environment:
 
 
 def modules(load):
-    """Return what ``sys.modules`` needs for ``from dm_control import suite`` to give a suite with this ``load``."""
+    """Return entries of ``sys.modules`` for which ``from dm_control import suite`` gives a suite with this ``load``."""
     suite = types.SimpleNamespace(load=load)
     package = types.ModuleType("dm_control")
     package.suite = suite

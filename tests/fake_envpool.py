@@ -1,8 +1,8 @@
-"""A stand-in for the package ``envpool``: gymnasium's environments, behaving as EnvPool's do.
+"""A stand-in for the package ``envpool``: gymnasium's environments with EnvPool's behaviour.
 
-Seeds are fixed when a pool is made and resets know none; the step after an episode's end ignores the action and
-restarts with reward 0; spaces are those of one environment, of actions in float64 where EnvPool has them so;
-``terminated`` is left out where an episode is truncated in the same step.
+Seeds are fixed when a pool is created, and resets take none. The step after an episode's end ignores the action and
+restarts with reward 0. Spaces are those of one environment, with float64 actions where EnvPool has them.
+``terminated`` is missing if an episode is truncated in the same step.
 """
 
 import types
@@ -12,7 +12,7 @@ import numpy as np
 
 ENVS = ("Pendulum-v1", "MountainCarContinuous-v0", "CartPole-v1", "FrozenLake-v1", "Elsewhere-v0")
 __version__ = "1.2.5"
-pools: list["Pool"] = []  # all that were made, in order
+pools: list["Pool"] = []  # all that were created, in order
 
 
 def list_all_envs():
@@ -40,7 +40,7 @@ def make(env_id, env_type, seed, **config):
 
 
 class Pool:
-    """As ``envpool.make`` returns it."""
+    """A pool like those of ``envpool.make``."""
 
     def __init__(self, env_id, seeds, spec):
         assert len(seeds) == spec.config["num_envs"]

@@ -1,4 +1,4 @@
-"""A stand-in for the package ``minari``: data sets in memory, behind the functions that are called of it."""
+"""A stand-in for the package ``minari``: data sets in memory, with the functions that the package calls."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Episode(NamedTuple):
-    """As ``minari.EpisodeData``: one observation more than steps."""
+    """An episode like ``minari.EpisodeData``, with one more observation than steps."""
 
     id: int
     observations: object
@@ -20,7 +20,7 @@ class Episode(NamedTuple):
 
 
 def install(monkeypatch, folder, name, episodes):
-    """Put a module ``minari`` in place that has one data set, ``name``, with these episodes."""
+    """Install a module ``minari`` with one data set, ``name``, of these episodes."""
     data = folder / name / "data"
     data.mkdir(parents=True)
     (data / "metadata.json").write_text(json.dumps({"observation_space": "{}", "action_space": "{}"}))

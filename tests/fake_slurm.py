@@ -1,7 +1,7 @@
-"""Slurm's commands for tests, as executables on the PATH; each call of ``squeue`` runs the jobs that wait, in turn.
+"""Slurm's commands for tests, as executables on the PATH; each call of ``squeue`` runs the next waiting job.
 
-What happens to a job is told by ``plan.json``: for an index in the array a list of words, one a call of ``squeue``.
-``run`` runs the script; the name of a state puts the job into it; with nothing left it runs.
+``plan.json`` determines what happens to jobs: for an index in the array, a list of words, one per call of ``squeue``.
+``run`` runs the script, and a state's name puts the job into that state; without a word left the job runs.
 """
 
 import json
@@ -16,7 +16,7 @@ NAMES = ("sbatch", "squeue", "scancel", "scontrol", "sacct")
 
 
 class FakeSlurm:
-    """The commands in a folder; the tests' side of them."""
+    """The commands in a folder, controlled by a test."""
 
     def __init__(self, folder, monkeypatch):
         self.folder = folder / "fake-slurm"
@@ -29,16 +29,16 @@ class FakeSlurm:
         self.plan({})
 
     def plan(self, plan):
-        """Say what happens to jobs, by index in the array."""
+        """Determine what happens to jobs, by their index in the array."""
         (self.folder / "plan.json").write_text(json.dumps({str(index): steps for index, steps in plan.items()}))
 
     def fails(self, name, said):
-        """Let a command fail with what it says, or work again (``None``)."""
+        """Make a command fail with a message, or work again (``None``)."""
         path = self.folder / f"{name}.fails"
         path.write_text(said) if said is not None else path.unlink()
 
     def calls(self, name):
-        """Return what a command was called with."""
+        """Return the arguments of each call of a command."""
         return [words for called, words in _lines(self.folder / "calls") if called == name]
 
     @property
@@ -113,7 +113,7 @@ def sacct(folder, words):
 
 
 def scontrol(folder, words):
-    """Do nothing: the call is noted."""
+    """Do nothing; the call is recorded."""
 
 
 if __name__ == "__main__":

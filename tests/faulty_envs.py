@@ -1,4 +1,4 @@
-"""Environments that fail, each in one way, in a step of their life that is told: registered as ``faulty/...-v0``.
+"""Environments with one fault in a given step, registered as ``faulty/...-v0``.
 
 ddpg train faulty_envs:faulty/NaN-v0
 """
@@ -28,12 +28,12 @@ def raising():
 
 
 class Faulty(gym.Env):
-    """Ten steps an episode; a step of its life returns what :data:`FAULTS` makes of it, from then on or once.
+    """Ten steps an episode; from step ``at`` on, or only then, :data:`FAULTS` changes what a step returns.
 
     Args:
         fault: a name in :data:`FAULTS`, or ``None``.
         at: the step, counted from 1 over all episodes.
-        once: whether later steps are as they should be.
+        once: whether only that step is faulty.
     """
 
     def __init__(self, fault=None, at=150, once=False):
@@ -59,7 +59,7 @@ class Faulty(gym.Env):
 
 
 class NoReset(Faulty):
-    """Raises in its fifteenth reset."""
+    """Its fifteenth reset raises."""
 
     resets = 0
 

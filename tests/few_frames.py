@@ -1,4 +1,4 @@
-"""Videos of a few frames, where a test is not about what is in them: most of a recording is drawing and encoding."""
+"""Videos of a few frames, for tests that do not look at them: drawing and encoding take most of a recording's time."""
 
 import itertools
 
@@ -8,7 +8,7 @@ FRAMES = 20
 
 
 def few_frames(monkeypatch, count=FRAMES):
-    """Let every video end after ``count`` frames of the environment, drawn in this process or in another."""
+    """Let every video end after ``count`` frames, drawn in this process or in another."""
     here, elsewhere = rendering._frames, drawing_process.DrawingProcess.frames
 
     def short(frames):

@@ -1,4 +1,4 @@
-"""Values that nobody should pass, and what may come of them: a result, or one line that names what is wrong."""
+"""Invalid values for any argument; a call must return a result, or raise a one-line error that names the problem."""
 
 import contextlib
 import itertools
@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpg.errors import UsageError
 
-MEGABYTES = 200  # that refusing or accepting one may take
+MEGABYTES = 200  # the most that accepting or refusing a value may use
 
 
 def _contains_itself():
@@ -55,19 +55,19 @@ VALUES = {
     "nan in an array": lambda: np.array([0.0, np.nan, 0.0]),
     "dates": lambda: np.zeros(3, "datetime64[s]"),
     "64-bit array": lambda: np.array([2**62, 0, 0]),
-    "400 MB": lambda: np.zeros((50_000_000, 1)),  # which takes none until it is read
+    "400 MB": lambda: np.zeros((50_000_000, 1)),  # of virtual memory until it is read
 }
 
 
 @contextlib.contextmanager
 def within_bounds():
-    """Fail where the block hangs, or takes much memory."""
+    """Fail if the block hangs or uses much memory."""
 
     def hung(number, frame):
         raise AssertionError("hung")
 
     before, handler = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, signal.signal(signal.SIGALRM, hung)
-    signal.alarm(60)  # where an answer takes milliseconds: also on a machine that is busy
+    signal.alarm(60)  # a call takes milliseconds, but a machine may be busy
     try:
         yield
     finally:
@@ -77,7 +77,7 @@ def within_bounds():
 
 
 def outcome(call):
-    """Call; return what is wrong with what it raised, if anything is."""
+    """Call, and return what is wrong with the error that was raised, or ``None``."""
     with within_bounds():
         try:
             call()

@@ -1,8 +1,8 @@
 """Environments that misbehave, by name: ``ddpg train hostile_envs:hostile/Exits-step-v0``.
 
-:data:`FAILURES` end a run with status 3, :data:`TAMPERING` changes the process around it and ends nothing. Each is done
-in a step, a reset or ``close``, of the environment that is trained in, or (``evaluation``) in a step of the one that is
-evaluated in. With ``HOSTILE=off`` in the environment variables nothing is done.
+:data:`FAILURES` end a run with status 3. :data:`TAMPERING` changes the process without ending the run. Each happens
+in a step, a reset or ``close`` of the training environment, or in a step of the evaluation environment
+(``evaluation``). With ``HOSTILE=off`` in the environment variables nothing happens.
 """
 
 import functools
@@ -19,12 +19,12 @@ import gymnasium as gym
 import numpy as np
 from faulty_envs import Faulty
 
-AT_STEP, AT_RESET = 35, 4  # counted from 1 over the life of an environment; episodes have ten steps
-SEED_OF_EVALUATIONS = 1_000_000  # of a run with seed 0
+AT_STEP, AT_RESET = 35, 4  # counted from 1 over an environment's life; episodes have ten steps
+SEED_OF_EVALUATIONS = 1_000_000  # in a run with seed 0
 
 
 class Odd(BaseException):
-    """Neither an Exception, nor one that can be printed."""
+    """Not an Exception, and printing it fails."""
 
     def __str__(self):
         raise RuntimeError("no text")
@@ -147,7 +147,7 @@ class Hostile(Faulty):
     """Misbehaves once in a step or a reset, or whenever it is closed.
 
     Args:
-        misbehave: a function in :data:`FAILURES` or :data:`TAMPERING`, of the environment and what it would return.
+        misbehave: a function in :data:`FAILURES` or :data:`TAMPERING`, of the environment and the values to return.
         where: ``"step"``, ``"reset"``, ``"close"`` or ``"evaluation"``.
     """
 
@@ -172,7 +172,7 @@ class Hostile(Faulty):
 
     def step(self, action):
         values = super().step(action)
-        action[:] = np.nan  # what it was given is not looked at any more
+        action[:] = np.nan  # the caller must not use its action afterwards
         here = self.where == "step" and not self.evaluated_in and self.life == AT_STEP
         return self._maybe(here or (self.where == "evaluation" and self.evaluated_in and self.life == 15), values)
 

@@ -1,4 +1,4 @@
-"""Runs of benchmarks.learning made by hand."""
+"""Runs for tests of benchmarks.learning, without training."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from benchmarks.learning import long_form  # noqa: E402
 
 
 def cell(study, env_id, recipe, seed, returns, asked=None, seconds=10.0, options="1"):
-    """A run evaluated every 100 steps, ``seconds`` of training apart, finished unless ``asked`` is a larger number."""
+    """Return a run evaluated every 100 steps of ``seconds`` in all, finished unless ``asked`` is a larger number."""
     values = [(0, long_form.ASKED, str(asked or 100 * len(returns))), (0, long_form.OPTIONS, options)]
     for number, value in enumerate(returns, 1):
         values += [(100 * number, long_form.RETURN, repr(float(value)))]

@@ -1,4 +1,4 @@
-"""An environment that prints, by Python and past it, whenever it is made, drawn or let go of: ``loud/Loud-v0``.
+"""An environment that prints, in Python and past it, when it is created, drawn or closed: ``loud/Loud-v0``.
 
 ddpg train loud_envs:loud/Loud-v0
 """

@@ -1,10 +1,10 @@
-"""TD3 and TD3+BC written down again in NumPy, float64: two hidden layers, their derivatives, Adam, EMA, the noise."""
+"""TD3 and TD3+BC in NumPy, in float64: two hidden layers, their derivatives, Adam, moving averages, and the noise."""
 
 import numpy as np
 
 
 def forward(weights, inputs):
-    """Return the activations of every layer; two relu layers and a linear one."""
+    """Return the activations of all layers: two relu layers and a linear one."""
     w1, b1, w2, b2, w3, b3 = weights
     first = np.maximum(inputs @ w1 + b1, 0)
     second = np.maximum(first @ w2 + b2, 0)
@@ -12,7 +12,7 @@ def forward(weights, inputs):
 
 
 def backward(weights, layers, delta):
-    """Return the gradients for the weights, and for the inputs, of sum(delta * output)."""
+    """Return the gradients of sum(delta * output) by the weights and by the inputs."""
     inputs, first, second, _ = layers
     w1, _, w2, _, w3, _ = weights
     to_second = (delta @ w3.T) * (second > 0)
@@ -24,7 +24,7 @@ def backward(weights, layers, delta):
 
 
 class Adam:
-    """Kingma & Ba 2015, with epsilon where TensorFlow has it: outside the corrections of the moments."""
+    """Adam (Kingma & Ba 2015), with epsilon added like in TensorFlow, before the bias corrections."""
 
     def __init__(self, weights, rate):
         self.rate, self.steps = rate, 0
@@ -40,7 +40,7 @@ class Adam:
 
 
 def threefry(key, counter):
-    """Threefry-2x32-20 in Python's integers."""
+    """Threefry-2x32-20 with Python's integers."""
     mask, (left, right) = 2**32 - 1, counter
     keys = [*key, key[0] ^ key[1] ^ 0x1BD11BDA]
     left, right = (left + keys[0]) & mask, (right + keys[1]) & mask
@@ -65,16 +65,16 @@ def normal(shape, seed, count):
 
 
 class TD3:
-    """Weights of actor and critics, their targets, and what an update makes of them."""
+    """Weights of actor, critics and their targets, with an update."""
 
     def __init__(self, actor, critics, targets, config, seed):
-        self.actor, self.critics, self.targets = actor, critics, targets  # targets: of the actor, then the critics
+        self.actor, self.critics, self.targets = actor, critics, targets  # targets: the actor's, then the critics'
         self.config, self.seed, self.count = config, seed, 0
         self.optimizers = [Adam(actor, config.actor_learning_rate)]
         self.optimizers += [Adam(critic, config.critic_learning_rate) for critic in critics]
 
     def bounded(self, outputs):
-        """Return the action of an output layer, and the factor that its bounding gives to an upward gradient there."""
+        """Return the action for an output of the actor, and the factor of its bounding for an upward gradient."""
         if self.config.bounding == "squashing":
             squashed = np.tanh(outputs)
             return squashed, lambda upward: 1 - squashed**2

@@ -1,6 +1,6 @@
-"""Kernels for other processors than this one: older x86 in this process, AArch64 under an emulator where there is one.
+"""Kernels for other processors: older x86 in this process, and AArch64 in an emulator, if it is installed.
 
-The tests of the compiler run on one of them with ``DDPG_TEST_PROCESSOR=NAME`` (tests/compiler/conftest.py).
+``DDPG_TEST_PROCESSOR=NAME`` runs the compiler's tests on one of them (tests/compiler/conftest.py).
 """
 
 import ctypes
@@ -25,7 +25,7 @@ VARIABLE = "DDPG_TEST_PROCESSOR"
 
 
 class Processor(NamedTuple):
-    """A processor by its LLVM names, and its registers; ``triple`` is empty where this one can run its code."""
+    """A processor's LLVM names and registers; ``triple`` is empty if its code runs on this processor."""
 
     cpu: str
     registers: RegisterFile
@@ -38,7 +38,7 @@ PROCESSORS = {
     "AArch64": Processor("neoverse-n1", RegisterFile(4, 6), "aarch64-unknown-linux-gnu"),
 }
 (_CROSS,) = [compiler for compiler in c_compilers.KNOWN if compiler.name == "AArch64"]
-used: list[str] = []  # the text of each kernel made for another processor
+used: list[str] = []  # the text of each kernel compiled for another processor
 
 
 def at_hand() -> list[str]:
@@ -50,9 +50,9 @@ def at_hand() -> list[str]:
 
 
 def become(name: str) -> None:
-    """Compile and run for that processor from now on, in this process."""
+    """From now on, compile and run for that processor in this process."""
     processor = PROCESSORS[name]
-    os.environ["DDPG_CACHE"] = "off"  # its keys name this processor
+    os.environ["DDPG_CACHE"] = "off"  # its keys contain this processor's name
     for module in (compiled_update, native_policy):
         module.host_registers = lambda: processor.registers
     if processor.triple:
@@ -70,7 +70,7 @@ def become(name: str) -> None:
 
 
 def _run_emulated(update, serial: bool, count: int, addresses) -> None:
-    """Take the place of :meth:`CompiledUpdate._run`, which passes addresses: the emulator has memory of its own."""
+    """Replace :meth:`CompiledUpdate._run`, which passes addresses, because the emulator has its own memory."""
     fields = [count * size for _, size in update._fields]
     kept = [count * math.prod(shape) for shape in update._kept]
     sizes = [count, update._block.size, *fields, update._sums.size, *kept]
@@ -80,7 +80,7 @@ def _run_emulated(update, serial: bool, count: int, addresses) -> None:
 
 
 class EmulatedModule:
-    """A module that a program of its own runs: it reads the memory from a file and writes it to another."""
+    """A module in an emulated program, which reads its memory from a file and writes it to another."""
 
     def __init__(self, text: str, pointers: int, processor: Processor):
         used.append(text)

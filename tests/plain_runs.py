@@ -1,8 +1,8 @@
-"""Short runs of plain agents, and what they gave before any option of the family was there.
+"""Short runs of agents with default options, and their results before any of the options existed.
 
-    python tests/plain_runs.py FILE.npz       # with the package of today, or of another commit on PYTHONPATH
+    python tests/plain_runs.py FILE.npz       # with this package, or that of another commit on PYTHONPATH
 
-tests/golden/README.md tells of which commit ``golden/plain_runs.npz`` is.
+tests/golden/README.md names the commit that wrote ``golden/plain_runs.npz``.
 """
 
 import sys
@@ -30,7 +30,7 @@ RUNS = {
 
 
 class Swing(gym.Env):
-    """A point on a circle that the action turns; every episode begins in one place, whatever the seed is."""
+    """A point on a circle that the action turns; every episode starts at the same point, whatever the seed."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
 
@@ -53,7 +53,7 @@ class Swing(gym.Env):
 
 
 class Taken(gym.Wrapper):
-    """Notes the actions that the environment takes."""
+    """Records the actions that the environment receives."""
 
     def __init__(self, env):
         super().__init__(env)
@@ -65,7 +65,7 @@ class Taken(gym.Wrapper):
 
 
 def run(name, **options):
-    """Return the actions of a run and the weights it ended with, all in one row."""
+    """Return the actions of a run, and its final weights in one row."""
     kind, own = RUNS[name]
     config = DDPGConfig if kind is DDPG else DQNConfig
     env = Taken(Swing(ACTIONS if kind is DDPG else gym.spaces.Discrete(3)))

@@ -1,4 +1,4 @@
-"""What a refusal must say: its kind, and the names and values that it is about; not its wording."""
+"""Check an error's type and the names and values in its message, but not its wording."""
 
 import contextlib
 import re
@@ -10,12 +10,13 @@ import pytest
 def refuses(error, *words):
     """Fail unless the block raises ``error`` with every word in its message.
 
-    A word is a field's name, a value or a number, in any place: ``refuses(UsageError, "batch_size 0")`` passes for
-    ``batch_size=0 must be at least 1``, and not for ``batch_size=10``. Yields what :func:`pytest.raises` does.
+    A word is a field's name, a value or a number, anywhere in the message: ``refuses(UsageError, "batch_size 0")``
+    passes for ``batch_size=0 must be at least 1``, but not for ``batch_size=10``. Yields
+    what :func:`pytest.raises` yields.
 
     Args:
-        error: the type, or its parent.
-        words: texts of words, with white space in between.
+        error: the type, or a base class.
+        words: texts of words, separated by white space.
     """
     with pytest.raises(error) as caught:
         yield caught
@@ -24,7 +25,7 @@ def refuses(error, *words):
 
 
 def lacking(message, *words):
-    """Return the words that are not in the message as words: ``0`` is not in ``10``, nor in ``0.5``."""
+    """Return the words that are not in the message as whole words: ``0`` is neither in ``10`` nor in ``0.5``."""
     return [word for text in words for word in str(text).split() if not re.search(_pattern(word), message)]
 
 

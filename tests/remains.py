@@ -1,4 +1,4 @@
-"""What of a run directory must not depend on whether it was interrupted."""
+"""The contents of a run directory that must not depend on whether the run was interrupted."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,10 +10,10 @@ v1 = tf.compat.v1
 
 
 def what_is_left(run):
-    """Return everything of a run directory that must not depend on whether it was interrupted."""
+    """Return everything in a run directory that must not depend on whether the run was interrupted."""
     manifest, groups = checkpoint.read(checkpoint.find(run))
     left = {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}
-    for clocked in ("seconds", "compile_seconds", "tables"):  # the clock's, and of rows in which the clock is
+    for clocked in ("seconds", "compile_seconds", "tables"):  # times, and the checksums of tables that contain times
         del left[f"run/{clocked}"]
     left |= {name: manifest[name] for name in ("num_timesteps", "num_updates", "owed_updates", "random_states")}
     for name in ("metrics", "episodes", "evaluations"):

@@ -1,4 +1,4 @@
-"""A study's file, a command in the place of ``ddpg`` whose cells are done in no time, and runs written by hand."""
+"""A study's file, a stub for ``ddpg`` that finishes cells immediately, and run directories without training."""
 
 import json
 import sys
@@ -63,7 +63,7 @@ plain = {{}}
 
 
 class Stubbed:
-    """A study in ``folder`` whose cells a stub does; seeds 5 to 9 go wrong, each in its way."""
+    """A study in ``folder`` whose cells a stub runs; seeds 5 to 9 fail, each in another way."""
 
     def __init__(self, folder, monkeypatch, seeds, more=""):
         self.root, self.file, self.notes = folder / "out", folder / "study.toml", folder / "notes"
@@ -79,12 +79,12 @@ class Stubbed:
 
     @property
     def calls(self):
-        """What the command was called with, and its threads, in order."""
+        """The stub's arguments and number of threads in every call, in order."""
         return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
 
 
 def train_by_hand(place, returns, steps=100):
-    """Leave the run of a cell, evaluated every 50 steps and trained at 50 steps a second."""
+    """Write the run directory of a cell with evaluations every 50 steps and 50 training steps a second."""
     group, folder = place.cell.group, place.path / "1"
     saved = folder / "checkpoints" / str(steps)
     saved.mkdir(parents=True)

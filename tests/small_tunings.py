@@ -1,4 +1,4 @@
-"""A tuning's plan, and a command in the place of ``ddpg`` that trains in no time: its return is told by its options."""
+"""A tuning plan, and a stub for ``ddpg`` that finishes training immediately; its return depends on its options."""
 
 import json
 import sys
@@ -9,9 +9,9 @@ from ddpg.studies.study import Group
 from ddpg.studies.tuning import run_tuning
 from ddpg.studies.tuning_plan import plan_of
 
-# Evaluated at 20, 40, ... 100 steps; at step s it returns s/100 of -|log10(actor_learning_rate) + 3|, less seed/1000.
-# STUB holds what goes otherwise: the seconds that an evaluation takes, trials that diverge, fail or are killed,
-# and seeds of which one episode outlasts the evaluation at 40 steps.
+# Evaluated at 20, 40, ... 100 steps. At step s it returns s/100 of -|log10(actor_learning_rate) + 3|, less seed/1000.
+# STUB holds exceptions: the seconds that an evaluation takes, trials that diverge, fail or are killed, and seeds
+# with one episode that outlasts the evaluation at 40 steps.
 STUB = """
 import json, math, os, pathlib, signal, sys, time
 
@@ -61,7 +61,7 @@ SPACE = "actor_learning_rate = { low = 1e-5, high = 1e-1, log = true }\n"
 
 
 class Tuning:
-    """A tuning in ``folder`` whose cells a stub does."""
+    """A tuning in ``folder`` whose cells a stub runs."""
 
     def __init__(self, folder, monkeypatch, space=SPACE, how=None, **changes):
         self.folder, self.root, self.notes = folder, folder / "out", folder / "notes"
@@ -107,5 +107,5 @@ class Tuning:
 
     @property
     def calls(self):
-        """Which command, of which configuration and seed, from which step on: of every process, in order."""
+        """The command, configuration, seed and first step of every process, in order."""
         return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []

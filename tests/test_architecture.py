@@ -1,6 +1,6 @@
-"""The house: rooms import from rooms below them, nothing goes in circles, and a name means one thing.
+"""The package's structure: subpackages import only from lower ones, imports have no cycles, and names are unique.
 
-Read from the imports in the source; docs/architecture.md says the same in words.
+The imports are read from the source; docs/architecture.md describes the same rules.
 """
 
 import ast
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# From the ground up. A file imports from its own room and from lower ones.
+# The levels, from the lowest. A file imports from its own subpackage and from lower levels.
 FLOORS = [
     {"errors", "_tflearn", "progress", "quiet"},
     {"gradients", "interaction", "checkpoints", "compiler"},
@@ -30,7 +30,7 @@ FLOORS = [
     {"cli"},
     {"__main__"},
 ]
-# What a room may import besides ``errors``; rooms not listed here may import every lower floor.
+# What a subpackage may import besides ``errors``; those not listed may import all lower levels.
 ONLY = {
     "replay": {"interaction"},
     "interaction": set(),
@@ -62,10 +62,10 @@ WITHOUT_TENSORFLOW = (
     "ddpg.compiler.thread_pool",
     "ddpg_envs",
 )
-# The same idea in more than one room.
+# The same idea in several subpackages.
 SHARED_FILE_NAMES = {"__init__.py", "base.py", "ddpg.py", "dqn.py"}
 
-# Tests of what several modules of a room do together, named after that.
+# Tests of what several modules of a subpackage do together, and named after that.
 BEHAVIOURS = {
     "agents": {
         *(
@@ -99,7 +99,7 @@ BEHAVIOURS = {
     },
     "studies": {"boards", "slurm_cluster"},
 }
-# Folders of tests that are no room's.
+# Folders of tests that belong to no subpackage.
 OTHER_TESTS = {"benchmarks", "envs", "golden", "tools"}
 
 
@@ -127,9 +127,9 @@ def is_for_type_checkers(node):
 
 @functools.cache
 def imports(module, typing=True):
-    """Return every module that ``module`` imports, inside functions too, ours by their full names.
+    """Return every module that ``module`` imports, also inside functions; ours by their full names.
 
-    ``typing``: those that only type checkers import, too.
+    ``typing``: include imports for type checkers only.
     """
     found, skipped = set(), set()
     for node in ast.walk(tree(module)):
@@ -163,7 +163,7 @@ def floor(module):
 
 
 def reached(module, typing=True):
-    """Return ``module`` and all of ours that importing it imports."""
+    """Return ``module`` and all of our modules that importing it imports."""
     waiting, seen = [module], set()
     while waiting:
         name = waiting.pop()
@@ -189,13 +189,13 @@ def test_environments_stand_alone(module):
     assert {name for name in own(module) if name.startswith("ddpg.")} <= {"ddpg.errors"}
 
 
-def test_no_file_goes_in_circles():
+def test_imports_have_no_cycles():
     for module in SOURCES:
         for name in own(module):
             assert module not in reached(name), f"{module} imports {name}, which comes back to it"
 
 
-def test_what_workers_need_is_free_of_tensorflow():
+def test_modules_of_workers_do_not_import_tensorflow():
     modules = [m for m in SOURCES if m.startswith(WITHOUT_TENSORFLOW) and m != CELL_SERVER]
     for prefix in WITHOUT_TENSORFLOW:
         assert any(module.startswith(prefix) for module in modules), prefix
@@ -205,20 +205,20 @@ def test_what_workers_need_is_free_of_tensorflow():
             assert not heavy, f"{module} imports {name}, which imports {heavy}"
 
 
-def test_the_ground_floor_is_the_face():
-    """Everything else has a room."""
+def test_top_level_modules_are_those_of_the_lowest_level():
+    """All other modules are in subpackages."""
     files = {path.name for path in (ROOT / "ddpg").glob("*.py")}
     assert files == {"__init__.py", "__main__.py", *(f"{name}.py" for name in FLOORS[0])}
 
 
-def test_a_file_name_means_one_thing():
+def test_file_names_are_unique():
     places = collections.defaultdict(list)
     for path in (ROOT / "ddpg").rglob("*.py"):
         places[path.name].append(path)
     assert {name for name, paths in places.items() if len(paths) > 1} <= SHARED_FILE_NAMES
 
 
-def test_a_class_name_means_one_thing():
+def test_class_names_are_unique():
     places = collections.defaultdict(set)
     for module in SOURCES:
         for node in ast.walk(tree(module)):
@@ -227,8 +227,8 @@ def test_a_class_name_means_one_thing():
     assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
 
 
-def test_tests_are_in_the_folder_of_their_room_and_named_after_a_module_or_a_behaviour():
-    """A module's tests begin with its name: whoever changes ``curves.py`` runs ``tests/runs/test_curves*.py``."""
+def test_tests_are_in_their_subpackages_folder_and_named_after_a_module_or_a_behaviour():
+    """A module's tests begin with its name, so that ``tests/runs/test_curves*.py`` tests ``curves.py``."""
     rooms = {path.parent.name for path in (ROOT / "ddpg").glob("*/__init__.py")}
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/*") if path.suffix != ".pyc"}
     assert folders - OTHER_TESTS - {"__pycache__"} == rooms
@@ -239,7 +239,7 @@ def test_tests_are_in_the_folder_of_their_room_and_named_after_a_module_or_a_beh
         assert behaviours == BEHAVIOURS.get(room, set()), room
 
 
-def test_every_room_says_what_it_is_for():
+def test_every_subpackage_has_a_one_line_description():
     for folder in (ROOT / "ddpg").iterdir():
         if folder.is_dir() and any(folder.glob("*.py")):
             (line,) = (folder / "__init__.py").read_text(encoding="utf-8").splitlines()
@@ -247,8 +247,8 @@ def test_every_room_says_what_it_is_for():
             assert line.endswith('."""')
 
 
-def test_pictures_are_saved_aside():
-    """By ``checkpoints/atomic_write.py``: whoever looks never sees half of one."""
+def test_figures_are_saved_atomically():
+    """By ``checkpoints/atomic_write.py``, so that no reader sees an incomplete file."""
     saving = {
         module
         for module in SOURCES
@@ -262,13 +262,13 @@ def page():
     return (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def test_every_room_is_on_the_page():
+def test_every_subpackage_is_on_the_page():
     rooms = {path.parent.name for path in (ROOT / "ddpg").glob("*/__init__.py")}
     table = re.findall(r"^\| (`.*?) \|", page(), re.MULTILINE)
     assert {name for row in table for name in re.findall(r"`(\w+)`", row)} == rooms
 
 
-def test_every_room_is_in_the_picture():
+def test_every_subpackage_is_in_the_diagram():
     source = (ROOT / "docs" / "draw_architecture.py").read_text(encoding="utf-8")
     (levels,) = (
         node.value
@@ -280,7 +280,7 @@ def test_every_room_is_in_the_picture():
 
 
 def test_every_file_on_the_page_exists():
-    """In its room where one is named, in any room otherwise."""
+    """In the named subpackage, or in any if none is named."""
     files = {str(path.relative_to(ROOT / "ddpg")) for path in (ROOT / "ddpg").rglob("*.py")}
     named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", page()))
     assert len(named) > 20

@@ -28,5 +28,5 @@ def test_raises_states_the_condition(module):
         assert re.match(r"(if|when|unless|as|the same|in every case)\b", text), f"{module}:{line}: {error}: {text}"
 
 
-def test_the_items_are_found():
+def test_the_pattern_finds_the_items():
     assert sum(len(list(raised(module))) for module in MODULES) > 300

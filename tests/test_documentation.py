@@ -1,4 +1,4 @@
-"""What README and pages show is so: their code runs, and every link, test, function and file that they name exists."""
+"""README and pages are right: their code runs, and every link, test, function and file that they name exists."""
 
 import ast
 import contextlib
@@ -26,8 +26,8 @@ SITE = sorted(DOCS.rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *SITE]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-# A block below `<!-- not run: reason -->` is left out; how many there are on a page stands here, so that none is added
-# without being seen.
+# Blocks below `<!-- not run: reason -->` are skipped. Their number on each page is listed here, so that none is added
+# unnoticed.
 NOT_RUN: dict[str, int] = {
     "docs/control_suite.md": 2,
     "docs/environments.md": 1,
@@ -39,7 +39,7 @@ NOT_RUN: dict[str, int] = {
     "docs/recipes/td3_bc.md": 1,
 }
 
-# Lines of shell that are tried elsewhere, by how they begin; the scripts and folders that they name must exist.
+# Beginnings of shell lines that are tested elsewhere; the scripts and folders that they name must exist.
 TRIED_ELSEWHERE = {
     "git clone": "there is no forge to clone from",
     "python3 -m venv": ".ci/run makes an environment with these very commands",
@@ -52,8 +52,8 @@ TRIED_ELSEWHERE = {
     "sphinx-build ": ".ci/run builds the pages",
 }
 
-# What takes long, needs a screen, or is tried by tests of its own: there it is enough that the command line was
-# understood and the work was about to begin.
+# These take long, need a screen, or have tests of their own. Here it is enough that a command line is valid and the
+# work would begin.
 LONG = (
     "ddpg.runs.training.train",
     "ddpg.runs.training.resume",
@@ -70,11 +70,11 @@ LONG = (
     "ddpg.studies.study_folder.read_cells",
     "ddpg.studies.tuning.run_tuning",
 )
-SHORT = 33  # steps of learning, beyond the random ones, that a block gets: a call of updates
+SHORT = 33  # learning steps of a block, besides the random ones: one call of updates
 
 
 class Block(NamedTuple):
-    """A fenced block: its page, the line it begins in, its language, its text, and why it is not run, if so."""
+    """A fenced block: its page, first line, language and text, and why it is not run, if so."""
 
     page: Path
     line: int
@@ -84,7 +84,7 @@ class Block(NamedTuple):
 
 
 class AboutToBegin(Exception):
-    """The work that a command line asks for, not done."""
+    """Raised instead of doing the work of a command line."""
 
 
 def name_of(page):
@@ -111,7 +111,7 @@ ALL = {name_of(page): blocks(page) for page in PAGES}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A directory with runs/Pendulum-v1/1 and 2: what pages take for granted."""
+    """A directory with runs/Pendulum-v1/1 and 2, which pages assume to exist."""
     folder = tmp_path_factory.mktemp("trained")
     config = ddpg.DDPGConfig(hidden=(8, 8), batch_size=8, learning_starts=50, updates_per_call=32, jit=False)
     options = {"total_timesteps": 800, "evaluation_interval": 400, "evaluation_episodes": 1, "progress_bar": False}
@@ -122,7 +122,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def briefly(monkeypatch):
-    """Leave out what only takes time: most steps, pictures and boundings, and compiling; other tests do not."""
+    """Skip what only takes time: most steps, frames and boundings, and compilation. Other tests cover them."""
     from ddpg.agents.off_policy import OffPolicyAgent
     from ddpg.laboratory import compare, finite_differences, fixture, flow
     from ddpg.learners import updater
@@ -170,7 +170,7 @@ def run_shell(block, where):
 
 @pytest.mark.parametrize("name", [name for name, found in ALL.items() if found])
 def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
-    """From top to bottom, all Python of a page in one namespace, in a directory with two finished runs."""
+    """The Python of a page from top to bottom in one namespace, in a directory with two finished runs."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     for studies in ("studies", "learning", "zoo"):
         shutil.copytree(ROOT / "benchmarks" / studies, tmp_path / "benchmarks" / studies)
@@ -182,11 +182,11 @@ def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
         if block.not_run:
             continue
         file = re.match(r"# (\w+\.(?:toml|py))\n", block.text)
-        if file:  # later blocks of the page name it
+        if file:  # later blocks use it
             Path(file[1]).write_text(block.text, encoding="utf-8")
             sys.modules.pop(Path(file[1]).stem, None)
         if block.language == "python":
-            # As if it stood at its line of the page, so that a traceback points there.
+            # Compiled with the page's line numbers, for tracebacks.
             exec(compile("\n" * block.line + block.text, str(block.page), "exec"), namespace)
         elif block.language == "sh":
             run_shell(block, where)
@@ -195,7 +195,7 @@ def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
             assert known, f"{where}: {block.language!r}"
 
 
-def test_what_is_not_run_is_listed():
+def test_blocks_that_are_not_run_are_listed():
     counts = {name: sum(block.not_run is not None for block in found) for name, found in ALL.items()}
     assert {name: count for name, count in counts.items() if count} == NOT_RUN
 
@@ -221,7 +221,7 @@ def test_links_inside_resolve(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_is_named_exists(page):
+def test_named_tests_and_functions_exist(page):
     text = page.read_text(encoding="utf-8")
     for path, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         assert (ROOT / path).exists(), path
@@ -236,7 +236,7 @@ def tree(path):
 
 
 def thing(dotted):
-    """Return what a dotted name names: from the longest part of it that is a module."""
+    """Return the object with a dotted name."""
     parts = dotted.split(".")
     for length in range(len(parts) - 1, 0, -1):
         try:
@@ -249,7 +249,7 @@ def thing(dotted):
     raise ModuleNotFoundError(dotted)
 
 
-def test_every_answer_shows_its_function_and_its_test():
+def test_every_answer_of_the_faq_names_a_function_and_a_test():
     _, *answers = (DOCS / "faq.md").read_text(encoding="utf-8").split("\n## ")
     assert len(answers) > 10
     for answer in answers:
@@ -263,13 +263,13 @@ def test_every_name_of_the_package_is_in_the_reference():
     assert documented == set(ddpg.__all__) - {"__version__"}
 
 
-def told_on(page):
-    """Return the options that a page says it is about."""
+def options_on(page):
+    """Return the options that a page's line ``Options:`` lists."""
     line = re.search(r"^Options: (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return re.findall(r"`(\w+)`", line[1]) if line else []
 
 
-# Besides all of the family's: options that descendants of DDPG brought, where they are fields of the configuration.
+# In addition to the shared ones, options of the configurations that extend plain DDPG.
 WITH_A_PAGE = {
     *(field.name for kind in (TD3Options, CriticOptions) for field in dataclasses.fields(kind)),
     *("n_steps", "prioritised", "normalize_observations", "normalize_rewards", "pre_activation_penalty"),
@@ -290,10 +290,10 @@ WITH_A_PAGE = {
 }
 
 
-def test_every_option_of_the_family_has_a_page():
-    """With what, when, source and deviation, its equation, and a heading that is the page's name or a phrase."""
+def test_every_added_option_has_a_page():
+    """With what, when, source, deviation, and an equation."""
     pages = sorted((DOCS / "options").glob("*.md"))
-    told = [option for page in pages for option in told_on(page)]
+    told = [option for page in pages for option in options_on(page)]
     assert len(told) == len({*told}), "an option is on one page"
     assert {*told} >= WITH_A_PAGE
     assert {*told} <= {field.name for kind in CONFIGS.values() for field in dataclasses.fields(kind)}
@@ -304,7 +304,7 @@ def test_every_option_of_the_family_has_a_page():
         assert re.search(r"^```(text|math|python)$", text, flags=re.MULTILINE), f"{name_of(page)} has no equation"
 
 
-def test_every_recipe_has_a_page_with_each_of_its_options_and_how_to_replicate_it():
+def test_every_recipes_page_has_its_options_and_the_command_that_replicates_it():
     from ddpg.config.presets import RECIPES, read_recipe
 
     assert {page.stem for page in (DOCS / "recipes").glob("*.md")} == {*RECIPES}
@@ -328,7 +328,7 @@ def test_every_page_is_in_the_contents():
 
 
 @pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=name_of)
-def test_last_line_says_what_to_read_next(page):
+def test_the_last_line_links_to_the_next_page(page):
     """One link, to another page that exists; a notebook's is in its last cell."""
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".ipynb":
@@ -340,8 +340,8 @@ def test_last_line_says_what_to_read_next(page):
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
-def test_results_on_a_first_screen_are_those_of_the_tables(name):
-    """Each number with an interval, return and time stands in a table that is written from the committed results."""
+def test_results_on_the_first_screen_are_those_of_the_tables(name):
+    """Each number with an interval, return and time is in a table that is written from the committed results."""
     text = (ROOT / name).read_text(encoding="utf-8")
     shown = text.partition("<!-- results: begin -->")[2].partition("<!-- results: end -->")[0]
     numbers = r"[\d,.]+ \([\d,.]+ to [\d,.]+\)|[\d.]+(?= minutes)|\d+(?= by )"
@@ -352,7 +352,7 @@ def test_results_on_a_first_screen_are_those_of_the_tables(name):
         assert f"| {number} |" in tables or f"| {number} (" in tables, number
 
 
-def test_the_first_screens_have_the_moving_picture_the_commands_and_the_ways_to_install():
+def test_the_first_screens_have_the_animation_the_commands_and_the_ways_to_install():
     readme, index = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md"))
     assert (DOCS / "front.gif").stat().st_size <= 3_000_000
     for text in (readme, index):

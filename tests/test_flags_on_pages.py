@@ -1,4 +1,4 @@
-"""Flags in the text of pages are not broken behind their hyphens."""
+"""Flags in the text of pages are not broken after their hyphens."""
 
 import importlib.util
 from pathlib import Path
@@ -16,10 +16,10 @@ FILE = Path(__file__).parents[1] / "docs" / "extensions" / "flags.py"
         ("-o FILE", True),
         ("td_target", False),
         ("Pendulum-v1", False),
-        ("tests/networks/test_own_layers.py --verbose", False),  # too long a word for a phone
+        ("tests/networks/test_own_layers.py --verbose", False),  # a single span would be too wide for a phone
     ],
 )
-def test_code_with_flags_is_broken_between_words_alone(code, kept):
+def test_code_with_flags_is_broken_only_between_words(code, kept):
     spec = importlib.util.spec_from_file_location("flags", FILE)
     flags = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(flags)

@@ -1,4 +1,4 @@
-"""Mistakes as users of Stable-Baselines3, its zoo, CleanRL and Spinning Up type them, and what is suggested."""
+"""Options as users of Stable-Baselines3, its zoo, CleanRL and Spinning Up write them, and the suggested names here."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from ddpg.runs.env_factory import how_to_install, other_package_hint
 
 BOX, DISCRETE, RUN = "train Pendulum-v1 ", "train CartPole-v1 ", "evaluate runs/Pendulum-v1/1 "
 
-# What was typed (behind ddpg), and what the answer must contain.
+# The arguments of ``ddpg``, and what the message must contain.
 MISTAKES = [
     # Stable-Baselines3's arguments, as flags
     (BOX + "--timesteps 5000", "--total-timesteps"),
@@ -124,7 +124,7 @@ MISTAKES = [
     (DISCRETE + "--train-frequency 10", "--updates-per-step"),
     ("td3 --env-id Pendulum-v1", "'train'"),
     ("ddpg_continuous_action.py", "'train'"),
-    # Spinning Up's, and those of nobody in particular
+    # Spinning Up's, and others
     (BOX + "--hid 64", "--hidden"),
     (BOX + "--hidden-sizes 64 64", "--hidden"),
     (BOX + "--hidden 64,64", "--hidden 64 64"),
@@ -148,7 +148,7 @@ MISTAKES = [
     ("train FetchReach-v9", "gymnasium_robotics:FetchReach-v9"),
     ("train PongNoFrameskip-v4", "ale_py:ALE/Pong-v5"),
     ("train nowhere_robotics:Arm-v0", "nowhere_robotics"),
-    # Code of one's own
+    # Custom code
     (BOX + "--policy-gradient mymodule:path", "--allow-import mymodule"),
     (BOX + "--td-target mymodule:path --allow-import mymodule.py", "--allow-import mymodule"),
     (BOX + "--td-target mymodule.path --allow-import mymodule", "mymodule:path"),
@@ -175,7 +175,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("typed", "suggestion"), MISTAKES, ids=[typed.replace("/", "|") for typed, _ in MISTAKES])
-def test_a_mistake_is_one_line_with_the_right_suggestion(typed, suggestion, tmp_path, monkeypatch, capsys):
+def test_a_foreign_option_is_a_one_line_error_with_the_right_suggestion(
+    typed, suggestion, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert main(typed.split()) == 2
     out, err = capsys.readouterr()
@@ -188,7 +190,7 @@ def test_a_hundred_mistakes():
     assert len(MISTAKES) >= 100
 
 
-def test_nothing_that_exists_is_called_foreign_and_everything_suggested_exists():
+def test_existing_names_are_not_foreign_and_suggested_names_exist():
     flags = {name for command in COMMANDS.values() for name in command.flags()}
     options = {field.name for kind in (DDPGConfig, DQNConfig) for field in dataclasses.fields(kind)}
     assert {name for here in name_hints.RENAMED.values() for name in here} <= flags | options
@@ -199,8 +201,8 @@ def test_nothing_that_exists_is_called_foreign_and_everything_suggested_exists()
     assert not {*name_hints.COMMANDS} & {*COMMANDS}
 
 
-def test_what_a_value_means_here_is_said_with_the_name(capsys):
-    """Steps there, updates here: a target network is copied four times too rarely with the same number."""
+def test_a_suggestion_explains_units_that_differ(capsys):
+    """A unit that differs, such as updates instead of steps: the same number would copy the target too rarely."""
     assert {*name_hints.MEANT} <= {*name_hints.RENAMED}
     assert main([*DISCRETE.split(), "--target-network-frequency", "500"]) == 2
     assert lacking(capsys.readouterr().err, "--target-update-interval", "updates", "updates_per_step") == []
@@ -212,14 +214,14 @@ def test_what_a_value_means_here_is_said_with_the_name(capsys):
         DQNConfig(target_update_freq=500)
 
 
-def test_whole_numbers_in_exponents_are_numbers():
+def test_integers_may_have_exponents():
     made = Train.parse(["Pendulum-v1", "--buffer-size", "2e4", "--total-timesteps", "1e5"], "ddpg train")
     assert (made.args[0].buffer_size, made.func.total_timesteps) == (20_000, 100_000)
     with refuses(UsageError, "buffer_size 0.5"):
         Train.parse(["Pendulum-v1", "--buffer-size", "0.5"], "ddpg train")
 
 
-def test_names_elsewhere_are_known_in_python_and_in_files(tmp_path, capsys):
+def test_foreign_names_are_recognised_in_python_and_in_files(tmp_path, capsys):
     with refuses(UsageError, "'learning_starts'"):
         DDPGConfig(start_steps=100)
     with refuses(UsageError, "'hidden'"):
@@ -235,8 +237,8 @@ def test_names_elsewhere_are_known_in_python_and_in_files(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("command", "verb"), [(Train, "train"), (Tune, "tune")])
-def test_flags_in_a_file_of_options_are_said_to_be_flags(command, verb, tmp_path, capsys):
-    """Whatever options are named alike, and whatever such a name is called in other files."""
+def test_flags_in_a_file_of_options_are_reported_as_flags(command, verb, tmp_path, capsys):
+    """Even if an option has a similar name, or the name has another hint in other files."""
     path = tmp_path / "options.toml"
     for name in sorted(command.flags().keys() - {"env"}):
         path.write_text(f"{name} = 3\n")
@@ -246,7 +248,7 @@ def test_flags_in_a_file_of_options_are_said_to_be_flags(command, verb, tmp_path
         assert f"--{name.replace('_', '-')} on the command line" in told
 
 
-def test_what_belongs_above_the_tables_of_a_study_is_said_so(tmp_path, capsys):
+def test_a_studys_setting_inside_a_table_is_reported_as_such(tmp_path, capsys):
     path = tmp_path / "study.toml"
     path.write_text("environments = ['Pendulum-v1']\n[configurations]\na = { evaluation_interval = 5 }\n")
     assert main(["study", str(path)]) == 2
@@ -274,7 +276,7 @@ def test_a_studys_mistakes(text, suggestion, tmp_path, monkeypatch, capsys):
     assert "seed=0" not in err
 
 
-def test_a_missing_package_names_the_extra_that_has_it():
+def test_a_missing_package_is_reported_with_the_extra_that_installs_it():
     assert "ddpg-paths[robotics]" in how_to_install("gymnasium_robotics")
     assert "ddpg-paths[mujoco]" in how_to_install("MuJoCo is not installed, run `pip install ...`")
     assert "gymnasium[box2d]" in how_to_install("Box2D is not installed")

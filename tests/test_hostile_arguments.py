@@ -1,7 +1,7 @@
-"""Every public argument of every public callable against every hostile value: a result, or one line.
+"""Every argument of every public callable with every hostile value: a result, or a one-line error.
 
-The callables and their arguments are read off ``ddpg.__all__`` and ``ddpg_envs``; one that is added without a usual
-value here fails :func:`test_every_public_argument_is_tried`.
+The callables and their arguments are read from ``ddpg.__all__`` and ``ddpg_envs``. A new one without a usual value here
+fails :func:`test_every_public_argument_is_tried`.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ BOX, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-1, 1, (1,))
 SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 64, "learning_starts": 0, "updates_per_call": 1, "jit": False}
 MISSING = inspect.Parameter.empty
 
-# Called by us, or with tensors and ops of the caller's own graph, which TensorFlow checks; or not for callers at all.
+# Called by the package, or with tensors and ops of the caller's graph, which TensorFlow checks; or not meant for users.
 EXEMPT_METHODS = {
     *("act", "map", "padded", "named", "store", "assign", "check_learning", "check_usable"),
     *("report_evaluation", "state", "make_behaviour", "refresh_policy", "begin_episodes", "restore"),
@@ -42,13 +42,13 @@ EXEMPT = {
     "EnvPoolVector",
     "EnvPoolVector.reset",
     "EnvPoolVector.step",
-    # The innermost loops, with rows and generators of the caller's own making.
+    # The innermost loops, with the caller's rows and generators.
     *(f"ReplayBuffer.{name}" for name in ("add", "draw", "draw_mixed", "end_episodes", "gather", "newest", "sample")),
     *(f"{name}Noise.sample" for name in ("Gaussian", "OrnsteinUhlenbeck")),
 }
-# A class is callable, and what a callable of the caller's raises is the caller's.
+# A class is callable too, and errors of the caller's callable are the caller's.
 OWN_CALLABLES = ("actor_network", "critic_network", "q_network", "callbacks", "network")
-# What building or computing takes longest of: tried with a few values each, with all in the slow tests.
+# These take longest to build or compute: tested with a few values each, and with all in the slow tests.
 COSTLY = {
     "DDPG",
     "DQN",
@@ -66,7 +66,7 @@ COSTLY |= {"ActorNetwork", "CriticNetwork", "QNetwork", "save", "update"}
 
 
 class Tiny(gym.Env):
-    """Three steps an episode; what it does wrong on purpose ends what would otherwise go on for ever."""
+    """Three steps an episode; after ``patience`` steps it raises, so that no call runs for ever."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 1000}  # noqa: RUF012 - gymnasium's own convention
 
@@ -117,8 +117,8 @@ CALLABLES = public_callables()
 CASES = [(name, argument) for name, function in CALLABLES.items() for argument in arguments_of(function)]
 
 
-class House:
-    """One of everything, small: what the callables are called on and with."""
+class Samples:
+    """Small instances of everything that the callables are called on and with."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -147,7 +147,7 @@ class House:
             self.session.run(v1.global_variables_initializer())
 
     def object(self, kind):
-        """Return what a method is called on."""
+        """Return the instance for a method."""
         if kind in self.agents:
             return self.agents[kind]
         if kind in self.networks:
@@ -163,7 +163,7 @@ class House:
         return getattr(ddpg, kind)(**self.usual(kind))
 
     def usual(self, name):
-        """Return the usual arguments of a callable, those with defaults left out where the default is cheap."""
+        """Return a callable's usual arguments, without those whose default is cheap."""
         return {
             argument: self.value(name, argument)
             for argument, parameter in arguments_of(CALLABLES[name]).items()
@@ -256,15 +256,15 @@ class House:
             yield bound or getattr(self.object(kind), method)
 
 
-# With a default, but given: what would otherwise be large, slow or random.
+# Passed although they have a default, which would be large, slow or random.
 _GIVEN = {("DDPG", "config"), ("DQN", "config"), ("train", "config"), ("train", "total_timesteps"), ("train", "root")}
 _ALWAYS = ("callbacks", "exact_match")
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory):
+def samples(tmp_path_factory):
     gym.register("tests/Tiny-v0", Tiny, kwargs={"patience": 20})
-    found = House(tmp_path_factory.mktemp("house"))
+    found = Samples(tmp_path_factory.mktemp("house"))
     yield found
     for agent in found.agents.values():
         agent.close()
@@ -280,17 +280,17 @@ COSTLY_CASES = [case for case in CASES if is_costly(case[0])]
 
 
 def chosen(name, argument):
-    """Return the values of the ordinary run: all, or of what is costly every ninth, by the name another ninth."""
+    """Return the values of the ordinary run: all, or for costly callables every ninth, from a hash of the name on."""
     if not is_costly(name):
         return list(VALUES)
     begin = zlib.crc32(f"{name} {argument}".encode()) % 9
     return list(VALUES)[begin::9]
 
 
-def check(house, name, argument, values):
+def check(samples, name, argument, values):
     wrong = {}
-    with house.calling(name) as function:
-        usual = house.usual(name)
+    with samples.calling(name) as function:
+        usual = samples.usual(name)
         for value in values:
             if value == "class" and argument in OWN_CALLABLES:
                 continue
@@ -300,22 +300,22 @@ def check(house, name, argument, values):
     assert not wrong, f"{name} {argument}: {wrong}"
 
 
-def test_every_public_argument_is_tried(house):
+def test_every_public_argument_is_tried(samples):
     assert len(CASES) > 150
     for name in CALLABLES:
         for argument, parameter in arguments_of(CALLABLES[name]).items():
             if parameter.default is MISSING:
-                house.value(name, argument)  # or a KeyError: give it a usual value above
+                samples.value(name, argument)  # KeyError: add a usual value above
 
 
 @pytest.mark.parametrize(("name", "argument"), CASES, ids=[" ".join(case) for case in CASES])
-def test_hostile_values_give_a_result_or_one_line(name, argument, house, tmp_path, monkeypatch):
+def test_hostile_values_give_a_result_or_a_one_line_error(name, argument, samples, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check(house, name, argument, chosen(name, argument))
+    check(samples, name, argument, chosen(name, argument))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "argument"), COSTLY_CASES, ids=map(" ".join, COSTLY_CASES))
-def test_all_of_them_where_it_is_costly(name, argument, house, tmp_path, monkeypatch):
+def test_all_hostile_values_for_costly_callables(name, argument, samples, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check(house, name, argument, list(VALUES))
+    check(samples, name, argument, list(VALUES))

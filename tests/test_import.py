@@ -1,4 +1,4 @@
-"""Importing has no side effects, which is seen in a fresh interpreter, and takes no folder for a package."""
+"""Importing has no side effects, tested in fresh interpreters; and a folder is not mistaken for a package."""
 
 import ast
 import importlib.machinery
@@ -32,8 +32,8 @@ def test_import_prints_nothing_and_is_lazy():
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_everything_imported_leaves_tensorflow_as_it_was_and_eager_code_works_beside_an_agent():
-    """In one process: what takes longest is importing TensorFlow."""
+def test_importing_everything_does_not_change_tensorflow_and_eager_code_works_beside_an_agent():
+    """In one process, because importing TensorFlow takes longest."""
     done = run(
         """
 import tensorflow as tf
@@ -81,7 +81,7 @@ assert not tf.executing_eagerly()
     assert done.stdout == ""
 
 
-def test_workers_parts_need_no_tensorflow():
+def test_modules_of_workers_import_no_tensorflow():
     rooms = {
         "replay": ("buffer", "sampling"),
         "interaction": ("env_runner", "spaces"),
@@ -91,15 +91,15 @@ def test_workers_parts_need_no_tensorflow():
     run(f"import {modules}, ddpg.config.algorithm_options, ddpg_envs, sys; assert 'tensorflow' not in sys.modules")
 
 
-def test_a_run_starts_without_what_draws_its_curve():
-    """Matplotlib comes at its end, and before it where cells are forked; scipy.stats not at all."""
+def test_a_run_starts_without_importing_matplotlib():
+    """Matplotlib is imported at the end of a run, or before if cells are forked; scipy.stats is never imported."""
     run(
         "from ddpg.quiet import load_tensorflow; load_tensorflow(); import sys, ddpg.runs.training;"
         "assert not {'matplotlib', 'scipy.stats'} & {*sys.modules}"
     )
 
 
-def test_type_checkers_see_the_names_that_are_imported_when_first_used():
+def test_type_checkers_see_the_lazily_imported_names():
     names = [
         (alias.asname, node.module)
         for node in ast.walk(ast.parse(Path(ddpg.__file__).read_text(encoding="utf-8")))
@@ -122,8 +122,8 @@ OPTIONAL = {
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_a_mere_folder_is_no_package(name, monkeypatch, tmp_path):
-    """Python takes a folder without code, such as one of W&B's results, for a package, unless the package is there."""
+def test_a_folder_is_not_taken_for_an_optional_package(name, monkeypatch, tmp_path):
+    """If a package is not installed, Python imports a folder of its name instead, such as one of W&B's results."""
     (tmp_path / name).mkdir()
     spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path / name)]
@@ -134,7 +134,7 @@ def test_a_mere_folder_is_no_package(name, monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(any(map(importlib.util.find_spec, ("ray", "wandb"))), reason="these are installed")
-def test_a_folder_in_the_working_directory_ends_a_study_before_it_begins(tmp_path):
+def test_a_folder_named_like_a_missing_package_does_not_start_a_study(tmp_path):
     for name in ("ray", "wandb"):
         (tmp_path / name).mkdir()
     study = 'environments = ["Pendulum-v1"]\nseeds = [0]\ntotal_timesteps = 100\n[configurations]\nplain = {}\n'
@@ -146,7 +146,7 @@ def test_a_folder_in_the_working_directory_ends_a_study_before_it_begins(tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"ray", "wandb", "study.toml"}
 
 
-def test_a_package_whose_import_fails_is_one_line(monkeypatch, tmp_path):
+def test_a_package_whose_import_fails_is_a_one_line_error(monkeypatch, tmp_path):
     (tmp_path / "broken_tracker.py").write_text("from os import nothing_of_that_name\n")
     monkeypatch.syspath_prepend(tmp_path)
     with refuses(UsageError, "it 'broken_tracker' nothing_of_that_name advice"):

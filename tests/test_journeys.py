@@ -1,4 +1,4 @@
-"""The journeys of docs/how_to/journeys.md: their files and commands as they stand, each in a fresh directory."""
+"""The journeys of docs/how_to/journeys.md: their files and commands as written, each in a fresh directory."""
 
 import json
 import re
@@ -17,7 +17,7 @@ SECTIONS = dict(re.findall(r"^## ([^\n]*)\n(.*?)(?=^## |^Next: )", PAGE, re.MULT
 BEGIN = PAGE.partition("## ")[0]
 GIF, WANDB, NUMPY, INTERVAL = SECTIONS
 
-# Has NumPy and Python's standard library alone: everything else of this environment is not found.
+# Finds only NumPy and Python's standard library; all other packages of this environment are hidden.
 BARE = """
 import importlib.abc, runpy, sys
 
@@ -30,7 +30,7 @@ sys.meta_path.insert(0, Nothing())
 sys.argv = sys.argv[1:]
 """
 
-# A tracker with the calls of W&B's API that a run uses; it writes what it is told to a file.
+# A tracker with the functions of W&B's API that a run uses; it writes their arguments to a file.
 FAKE_WANDB = """
 import json
 
@@ -57,7 +57,7 @@ def commands(section):
 
 @pytest.fixture
 def journey(tmp_path, monkeypatch):
-    """Return a function that writes a section's files and runs its commands; it returns what they printed."""
+    """Return a function that writes a section's files, runs its commands, and returns their output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
@@ -73,7 +73,7 @@ def journey(tmp_path, monkeypatch):
             elif words[0] == "robot-venv/bin/python":
                 script = words[2] if words[1] == "-c" else f"runpy.run_path({words[1]!r}, run_name='__main__')"
                 words = [sys.executable, "-c", BARE + script, *words[1:2]]
-            else:  # what installs
+            else:  # commands that install
                 continue
             printed.append(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
         return printed
@@ -88,7 +88,7 @@ def test_a_journey_takes_at_most_eight_commands(section):
 
 
 @pytest.mark.slow
-def test_to_a_moving_picture(journey, tmp_path):
+def test_the_journey_to_an_animation(journey, tmp_path):
     _, evaluated, _ = journey(GIF)
     with Image.open(tmp_path / "docking.gif") as picture:
         assert picture.n_frames > 20
@@ -100,8 +100,8 @@ def test_to_a_moving_picture(journey, tmp_path):
 
 
 @pytest.mark.slow
-def test_to_curves_in_a_tracker(journey, tmp_path):
-    """A stand-in with W&B's calls, since W&B is no dependency."""
+def test_the_journey_to_curves_in_a_tracker(journey, tmp_path):
+    """With a stand-in for W&B, which is not a dependency."""
     (tmp_path / "wandb.py").write_text(FAKE_WANDB)
     journey(WANDB)
     begun, *rows = map(json.loads, (tmp_path / "wandb.jsonl").read_text().splitlines())
@@ -112,7 +112,7 @@ def test_to_curves_in_a_tracker(journey, tmp_path):
 
 
 @pytest.mark.slow
-def test_to_a_policy_without_tensorflow(journey, tmp_path):
+def test_the_journey_to_a_policy_without_tensorflow(journey, tmp_path):
     *_, checked, acted = journey(NUMPY)
     assert "differs from the agent by" in checked
     (torque,) = np.array(acted.strip().strip("[]").split(), float)
@@ -121,7 +121,7 @@ def test_to_a_policy_without_tensorflow(journey, tmp_path):
 
 
 @pytest.mark.slow
-def test_to_an_interval_between_paths(journey, tmp_path):
+def test_the_journey_to_an_interval_between_paths(journey, tmp_path):
     (printed,) = journey(INTERVAL)
     assert re.search(r"\| Pendulum-v1 \| normalised \| 3 \| \S+ \(\S+ to \S+\) \| \S+ \(\S+ to \S+\) \|", printed)
     assert (tmp_path / "studies" / "mine" / "comparison.csv").read_text().count("\n") == 2

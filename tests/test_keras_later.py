@@ -1,4 +1,4 @@
-"""The command imports TensorFlow without Keras, which is there as soon as somebody uses it."""
+"""The command imports TensorFlow without Keras, which is imported on first use."""
 
 import subprocess
 import sys
@@ -15,6 +15,6 @@ print(layers.Dense is keras.layers.Dense is tf.keras.layers.Dense, tf.optimizers
 """
 
 
-def test_keras_comes_when_it_is_used():
+def test_keras_is_imported_on_first_use():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[]", "True True"]

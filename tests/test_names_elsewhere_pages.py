@@ -1,4 +1,4 @@
-"""The pages for users of Stable-Baselines3 and CleanRL: what they name here exists, and the command line agrees."""
+"""The pages for users of Stable-Baselines3 and CleanRL: the names of this package exist, and agree with its hints."""
 
 import dataclasses
 import inspect
@@ -36,20 +36,20 @@ def spans(cell):
 
 
 def check_exists(span):
-    """Fail unless a code span names something of this package: a command, a flag, an option, a name, an attribute."""
+    """Fail unless a code span names a command, flag, option, name or attribute of this package."""
     words = span.split()
     if words[0] == "ddpg":
         assert words[1] in COMMANDS, span
     flags = [word[2:].replace("-", "_") for word in words if word.startswith("--")]
     known = FLAGS[words[1]] if words[0] == "ddpg" else set().union(*FLAGS.values())
     assert {*flags} <= known, f"{span}: no such flag"
-    if words[0] == "ddpg" or flags or span.isupper():  # WANDB_PROJECT is a variable of the environment
+    if words[0] == "ddpg" or flags or span.isupper():  # WANDB_PROJECT is an environment variable
         return
     owner, _, name = re.match(r"[\w.]+", span)[0].rpartition(".")
     if owner == "ddpg":
         assert name in ddpg.__all__, span
     elif owner in ("agent", "DDPG"):
-        assert hasattr(ddpg.DDPG, name) or name == "num_timesteps", span  # which an instance has
+        assert hasattr(ddpg.DDPG, name) or name == "num_timesteps", span  # of instances
     elif owner == "gym":
         assert hasattr(gymnasium, name), span
     else:
@@ -69,13 +69,13 @@ HERE = [
 
 
 @pytest.mark.parametrize(("page", "head", "row", "column"), HERE, ids=[f"{one[0]}: {one[2][0]}" for one in HERE])
-def test_what_is_named_here_exists(page, head, row, column):
+def test_the_names_here_exist(page, head, row, column):
     for span in spans(row[column]):
         if not span.startswith("rollout/"):
             check_exists(span)
 
 
-def test_there_are_rows_and_both_directions():
+def test_the_pages_have_enough_rows_in_both_directions():
     assert len(HERE) > 80
     for page in ("from_sb3.md", "from_cleanrl.md"):
         heads = [*tables(page)]
@@ -87,8 +87,8 @@ NAMES = [(page, row) for page in ("from_sb3.md", "from_cleanrl.md") for row in n
 
 
 @pytest.mark.parametrize(("page", "row"), NAMES, ids=[f"{page}: {row[0]}" for page, row in NAMES])
-def test_the_command_line_answers_each_name_with_what_the_page_says(page, row):
-    """A name that is the same here, or one whose hint is in the row, or that has advice of its own."""
+def test_the_command_lines_hint_is_what_the_page_says(page, row):
+    """The name is the same here, or has a hint that is in the row, or advice of its own."""
     here = {
         word.removeprefix("--").replace("-", "_")
         for cell in row[1:]

@@ -1,4 +1,4 @@
-"""Notebooks become pages of the site: they are copied before a build, and links lead from one to the other."""
+"""Notebooks become pages of the site: they are copied before a build, and links between them and pages are adapted."""
 
 import importlib.util
 from pathlib import Path
@@ -24,12 +24,12 @@ def test_links_of_notebooks_lead_to_pages():
     assert notebook_pages.as_page("![a](../docs/a.png) [b](../docs/faq.md)") == "![a](../a.png) [b](../faq.md)"
 
 
-def test_every_notebook_is_copied_once_and_stale_ones_go(tmp_path):
+def test_every_notebook_is_copied_once_and_stale_copies_are_deleted(tmp_path):
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "0_gone.ipynb").write_text("{}")
     app = SimpleNamespace(srcdir=tmp_path)
     notebook_pages._copy(app, None)
     copied = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "notebooks").iterdir()}
     assert {*copied} == {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
-    notebook_pages._copy(app, None)  # unchanged ones are not written again: an incremental build stays one
+    notebook_pages._copy(app, None)  # unchanged files are not written, which keeps builds incremental
     assert copied == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "notebooks").iterdir()}

@@ -1,4 +1,4 @@
-"""The committed notebooks were run as they are; ``notebooks/execute.py --check`` runs them again and compares."""
+"""The committed notebooks are executed; ``notebooks/execute.py --check`` runs them again and compares the outputs."""
 
 import copy
 import importlib.util
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
-TAGS = {"varies", "training"}  # of notebooks/compare.py
+TAGS = {"varies", "training"}  # those that notebooks/compare.py knows
 NAMES = [
     "1_quickstart",
     "2_where_gradients_stop",
@@ -42,7 +42,7 @@ def markdown(notebook):
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
 
 
-def test_these_are_all_notebooks():
+def test_the_list_of_notebooks_is_complete():
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
 
 
@@ -51,7 +51,7 @@ def test_executed_from_top_to_bottom(notebook):
     assert counts == list(range(1, len(counts) + 1))
 
 
-def test_no_error_and_no_start_up_notices_in_the_outputs(notebook):
+def test_outputs_have_no_errors_and_no_start_up_notices(notebook):
     assert [output for output in outputs(notebook) if output["output_type"] == "error"] == []
     assert [output for output in outputs(notebook) if output.get("name") == "stderr"] == []
 
@@ -61,7 +61,7 @@ def test_opens_with_a_question(notebook):
     assert "?" in markdown(notebook)[0]
 
 
-def test_shows_a_picture(notebook):
+def test_shows_an_image(notebook):
     assert any("image/png" in output.get("data", {}) for output in outputs(notebook))
 
 
@@ -76,7 +76,7 @@ def test_small_enough_to_read_in_a_browser(name):
     assert path_of(name).stat().st_size < 400_000
 
 
-def test_metadata_say_nothing_of_a_machine_but_the_kind_of_its_processor(notebook):
+def test_metadata_contain_nothing_about_the_machine_but_its_kind_of_processor(notebook):
     processor = notebook["metadata"]["execution"]["processor"]
     assert re.fullmatch(r"[\w.-]+", processor)
     assert notebook["metadata"] == {
@@ -102,20 +102,20 @@ def load(name):
 compare = load("compare")
 
 
-def made(text, source="", tags=(), processor="znver5"):
-    """A notebook of a code cell that printed ``text``, and a markdown cell."""
+def notebook_with(text, source="", tags=(), processor="znver5"):
+    """Return a notebook of a code cell that printed ``text``, and a markdown cell."""
     output = {"output_type": "stream", "name": "stdout", "text": text}
     code = {"cell_type": "code", "source": "", "metadata": {"tags": [*tags]}, "outputs": [output]}
     cells = [code, {"cell_type": "markdown", "source": source, "metadata": {}}]
     return {"cells": cells, "metadata": {"execution": {"processor": processor}}}
 
 
-def test_texts_quote_what_the_outputs_say(notebook):
+def test_texts_quote_the_outputs(notebook):
     assert compare.unsupported(notebook) == []
 
 
-def test_a_stale_output_is_found_in_every_notebook(notebook):
-    """Each number of at least 1 that is printed, made a third larger, one at a time, in the cells that are compared."""
+def test_a_changed_number_is_found_in_every_notebook(notebook):
+    """Each printed number of at least 1 is increased by a third, one at a time, in the cells that are compared."""
     assert compare.differences(notebook, notebook) == []
     changed = 0
     for index, cell in enumerate(notebook["cells"]):
@@ -150,17 +150,17 @@ def test_a_stale_output_is_found_in_every_notebook(notebook):
         ("1 2", "1 2 3", False),
     ],
 )
-def test_numbers_are_compared_and_words(committed, executed, same):
-    assert (compare.differences(made(committed), made(executed)) == []) == same
+def test_numbers_and_words_are_compared(committed, executed, same):
+    assert (compare.differences(notebook_with(committed), notebook_with(executed)) == []) == same
 
 
-def test_tags_say_what_is_not_compared():
-    assert compare.differences(made("13 times", tags=["varies"]), made("9 times, or so")) == []
-    training = made("return -119", tags=["training"])
-    assert len(compare.differences(training, made("return -300"))) == 1
-    assert compare.differences(training, made("return -300", processor="apple-m3")) == []
-    assert len(compare.differences(training, made("loss -119", processor="apple-m3"))) == 1
-    assert len(compare.differences(made("loss 0.50"), made("loss 0.60", processor="apple-m3"))) == 1
+def test_tags_exclude_cells_from_the_comparison():
+    assert compare.differences(notebook_with("13 times", tags=["varies"]), notebook_with("9 times, or so")) == []
+    training = notebook_with("return -119", tags=["training"])
+    assert len(compare.differences(training, notebook_with("return -300"))) == 1
+    assert compare.differences(training, notebook_with("return -300", processor="apple-m3")) == []
+    assert len(compare.differences(training, notebook_with("loss -119", processor="apple-m3"))) == 1
+    assert len(compare.differences(notebook_with("loss 0.50"), notebook_with("loss 0.60", processor="apple-m3"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_tags_say_what_is_not_compared():
         ("about −190", "-190", False),
         ("off by 0.69", "0.69", True),
         ("off by 0.68", "0.68", False),
-        ("off by 0.69", "0.7", False),  # not what the text says
+        ("off by 0.69", "0.7", False),  # not the text's digits
         ("8,200 and 0.69", "8,200, 0.69", True),
     ],
 )
-def test_a_text_quotes_an_output_as_it_is_rounded_there(text, quoted, found):
-    notebook = made("returns [-181, -173], 0.687, 8,245", f"{text}\n<!-- quoted: {quoted} -->")
+def test_a_quote_is_an_output_rounded_to_the_texts_digits(text, quoted, found):
+    notebook = notebook_with("returns [-181, -173], 0.687, 8,245", f"{text}\n<!-- quoted: {quoted} -->")
     assert (compare.unsupported(notebook) == []) == found

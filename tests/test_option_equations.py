@@ -1,6 +1,6 @@
-"""The equations on the pages of options, each computed in NumPy as it stands and compared with the code.
+"""The equations on the pages of options, computed in NumPy as written, and compared with the code.
 
-A page whose equation changes, or one that is new, has to be read here again: the text is held to the page.
+Each test contains its page's equation, so a changed or new one must be read and tested here.
 """
 
 import re
@@ -32,7 +32,7 @@ v1 = tf.compat.v1
 PAGES = Path(__file__).parents[1] / "docs" / "options"
 EVALUATED: dict[str, str] = {}  # page: its equations
 
-# Pages whose block is evaluated elsewhere, or is no equation.
+# Pages whose block is tested elsewhere, or is not an equation.
 ELSEWHERE = {
     "bc_alpha": "tests/algorithms/test_td3_bc.py",
     "block": "tests/networks: residual blocks against NumPy",
@@ -48,7 +48,7 @@ ELSEWHERE = {
 
 
 def states(page, text):
-    """Mark a test as one that computes ``text``, the equations of ``page``."""
+    """Mark a test as the one that computes ``text``, the equations of ``page``."""
     EVALUATED[page] = text.strip("\n")
     return lambda function: function
 
@@ -59,7 +59,7 @@ def block_of(page):
 
 
 @pytest.mark.parametrize("page", sorted(path.stem for path in PAGES.glob("*.md")))
-def test_every_equation_is_read_by_a_test(page):
+def test_every_equation_has_a_test(page):
     text = block_of(page)
     assert (text is None) or (page in ELSEWHERE) != (page in EVALUATED), page
     assert page not in EVALUATED or text == EVALUATED[page]
@@ -75,7 +75,7 @@ h = (\text{high} - \text{low})/2
 def test_target_policy_noise(box, session):
     (low, high), sigma, c = box, 0.4, 0.3
     h = (high - low) / 2
-    mu = np.array([[-2.0], [0.5], [2.5], [9.0]], np.float32) * h  # of a linear actor: far outside, too
+    mu = np.array([[-2.0], [0.5], [2.5], [9.0]], np.float32) * h  # of a linear actor, some far outside
     noise = np.array([[2.0], [-0.3], [0.9], [-2.0]], np.float32)
     actor = SimpleNamespace(target=lambda states: tf.constant(mu), low=np.float32([low]), high=np.float32([high]))
     config = SimpleNamespace(target_policy_noise=sigma, target_noise_clip=c)
@@ -94,7 +94,7 @@ L_i &= \frac{1}{B} \sum (Q_i(s, a) - y)^2 \quad \text{for each critic } i \\
 \end{aligned}
 """)  # fmt: skip
 def test_n_critics(session, rng):
-    """The losses and the actor's gradient are those of tests/algorithms/test_td3.py; y here."""
+    """y; tests/algorithms/test_td3.py tests the losses and the actor's gradient."""
     r, terminated, *values = rng.normal(size=(5, 4, 1)).astype(np.float32)
     terminated = (terminated > 0).astype(np.float32)
     zeros = tf.zeros([4, 1])
@@ -339,7 +339,7 @@ def test_prioritised(session):
     w /= w.max()
     found = proportional.weights(np.arange(4)[None], 0.7)[0]
     np.testing.assert_allclose(found[:, 0], w, rtol=1e-6)
-    # The gradient for q of each loss: dL/dq = −2 w δ/B, and −2 δ/B within 1, ∓2/B beyond.
+    # The gradient of each loss by q: −2 w δ/B; and −2 δ/B within 1, ∓2/B beyond.
     phi = v1.get_variable("q", initializer=np.zeros((4, 1), np.float32), use_resource=True)
     y = tf.constant(delta[:, None], tf.float32)
     (by_weight, _), = stop_gradient(weight_gradient(phi, tf.constant(found)), y, [phi])  # fmt: skip
@@ -426,7 +426,7 @@ def test_critic(spread, session, rng):
 \text{predict}(s) = \mu(s; \bar\theta) \qquad \text{exploring: } \mu(s; \theta) + \text{noise}
 """)  # fmt: skip
 def test_actor_average(session):
-    """Who acts with which: tests/algorithms/test_averaged_actor.py."""
+    """tests/algorithms/test_averaged_actor.py tests which policy acts when."""
     from ddpg.networks.base import EMATarget
 
     theta = v1.get_variable("theta", initializer=[1.0, -2.0], use_resource=True)
@@ -447,7 +447,7 @@ w_i \leftarrow \frac{w_i}{\max(\lVert w_i \rVert_2,\; 10^{-12})} \quad
     \text{for the weights } w_i \text{ into each unit } i \text{ of each hidden layer}
 """)  # fmt: skip
 def test_weight_projection(session, rng):
-    """Of which networks and when: tests/networks/test_weight_projection.py."""
+    """tests/networks/test_weight_projection.py tests for which networks and when."""
     weights = rng.normal(size=(3, 4)).astype(np.float32)
     weights[:, 1] = 0
     kernel = v1.get_variable("kernel", initializer=weights, use_resource=True)
@@ -467,7 +467,7 @@ def test_weight_projection(session, rng):
 """)  # fmt: skip
 @pytest.mark.parametrize("d", [1, 2, 7])
 def test_affine_projection(d, session, rng):
-    """Of which networks and when: tests/networks/test_affine_projection.py."""
+    """tests/networks/test_affine_projection.py tests for which networks and when."""
     gamma, beta = rng.normal(size=(2, d)).astype(np.float32)
     starts = {"gamma": gamma, "beta": beta, "alone": gamma}
     *pair, alone = (v1.get_variable(name, initializer=start, use_resource=True) for name, start in starts.items())
@@ -490,7 +490,7 @@ def test_affine_projection(d, session, rng):
 \text{Ornstein-Uhlenbeck: } x \leftarrow x - \theta x \, dt + \sigma \sqrt{dt} \, N(0, 1)
 """)  # fmt: skip
 def test_noise():
-    """The distributions: tests/policies/test_noise.py."""
+    """tests/policies/test_noise.py tests the distributions."""
     from ddpg.policies.noise import GaussianNoise, OrnsteinUhlenbeckNoise
 
     numbers = np.random.default_rng(3).standard_normal((5, 1, 2), np.float32)

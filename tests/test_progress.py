@@ -1,4 +1,4 @@
-"""What stands on stderr while something takes its time, and how returns are written."""
+"""Progress messages and bars on stderr, and the format of returns."""
 
 import fcntl
 import io
@@ -22,7 +22,7 @@ from ddpg.quiet import quiet_tensorflow
 
 
 class Terminal:
-    """A terminal of so many columns, in place of stderr; what was written to it."""
+    """A terminal with a number of columns, in place of stderr, and what was written to it."""
 
     def __init__(self, columns):
         self._parent, child = pty.openpty()
@@ -37,8 +37,8 @@ class Terminal:
         return self._text.decode()
 
 
-def on_a_terminal(monkeypatch, columns=80):
-    """Let stderr be a terminal; in the test itself, since pytest puts its own there before each phase."""
+def use_terminal(monkeypatch, columns=80):
+    """Make stderr a terminal; called in the test itself, because pytest sets stderr before each phase."""
     made = Terminal(columns)
     monkeypatch.setattr(sys, "stderr", made.file)
     return made
@@ -57,19 +57,19 @@ def on_a_terminal(monkeypatch, columns=80):
         (200, "200"),
     ],
 )
-def test_returns_have_significant_digits(value, text):
+def test_format_of_returns(value, text):
     assert format_number(value) == text
 
 
-def test_a_line_on_a_terminal_is_taken_back(monkeypatch):
-    terminal = on_a_terminal(monkeypatch)
+def test_a_message_on_a_terminal_is_erased(monkeypatch):
+    terminal = use_terminal(monkeypatch)
     with progress_message("loading"):
         assert terminal.text() == "loading ..."
     assert terminal.text().endswith("\r\033[K")
 
 
-def test_no_line_where_it_is_not_wanted_or_where_there_is_no_terminal(monkeypatch):
-    terminal = on_a_terminal(monkeypatch)
+def test_without_a_terminal_or_if_disabled_there_is_no_message(monkeypatch):
+    terminal = use_terminal(monkeypatch)
     with progress_message("loading", False):
         pass
     assert terminal.text() == ""
@@ -78,15 +78,15 @@ def test_no_line_where_it_is_not_wanted_or_where_there_is_no_terminal(monkeypatc
         assert sys.stderr.getvalue() == ""
 
 
-def drawn(terminal):
-    """Return the bar as it stands at last."""
+def last_line(terminal):
+    """Return the bar's last state."""
     return [line for line in re.split("[\r\n]", terminal.text()) if line][-1]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize("name", ["Pendulum-v1", "HalfFieldOffense-v0"])
 def test_the_return_fits_the_terminal(columns, name, monkeypatch):
-    terminal = on_a_terminal(monkeypatch, columns)
+    terminal = use_terminal(monkeypatch, columns)
     bar = ProgressBar(name)
     agent = types.SimpleNamespace(num_timesteps=0)
     bar.on_training_start(agent, 1_500_000)
@@ -95,7 +95,7 @@ def test_the_return_fits_the_terminal(columns, name, monkeypatch):
         bar.on_episode_end(agent, Episode(-0.0321, 100, 0, success))
     bar.on_step(agent)
     bar.on_training_end(agent)
-    line = drawn(terminal)
+    line = last_line(terminal)
     assert len(line) <= columns
     if columns == 120:
         assert line.startswith(f"{name}:  82%|")
@@ -112,9 +112,9 @@ def test_the_return_fits_the_terminal(columns, name, monkeypatch):
     ("successes", "text"),
     [((True, False, True, True), "success 75%"), ((None, None), ""), ((None, True, None), ""), ((True, None), "")],
 )
-def test_a_success_rate_is_shown_if_every_episode_reports(successes, text, monkeypatch):
-    """An environment that reports success alone would be at 100 % always."""
-    terminal = on_a_terminal(monkeypatch, 120)
+def test_a_success_rate_is_shown_only_if_every_episode_reports_one(successes, text, monkeypatch):
+    """An environment that reports only successes would always be at 100 %."""
+    terminal = use_terminal(monkeypatch, 120)
     bar = ProgressBar("Goal")
     agent = types.SimpleNamespace(num_timesteps=0)
     bar.on_training_start(agent, 10)
@@ -123,13 +123,13 @@ def test_a_success_rate_is_shown_if_every_episode_reports(successes, text, monke
     agent.num_timesteps = 5
     bar.on_step(agent)
     bar.on_training_end(agent)
-    assert ("success" in drawn(terminal)) == bool(text)
-    assert text in drawn(terminal)
+    assert ("success" in last_line(terminal)) == bool(text)
+    assert text in last_line(terminal)
 
 
-def test_a_vector_that_passes_its_goal_is_at_100_percent(monkeypatch):
+def test_a_vector_that_exceeds_the_goal_is_at_100_percent(monkeypatch):
     """Three environments make 102 steps for a goal of 100."""
-    terminal = on_a_terminal(monkeypatch, 120)
+    terminal = use_terminal(monkeypatch, 120)
     bar = ProgressBar()
     agent = types.SimpleNamespace(num_timesteps=0)
     bar.on_training_start(agent, 100)
@@ -137,15 +137,15 @@ def test_a_vector_that_passes_its_goal_is_at_100_percent(monkeypatch):
         agent.num_timesteps += 3
         bar.on_step(agent)
     bar.on_training_end(agent)
-    assert "100%|" in drawn(terminal)
-    assert "102/102" in drawn(terminal)
+    assert "100%|" in last_line(terminal)
+    assert "102/102" in last_line(terminal)
 
 
-def test_the_bar_tells_that_an_update_is_compiled(monkeypatch):
-    terminal = on_a_terminal(monkeypatch)
+def test_the_bar_shows_that_the_update_is_being_compiled(monkeypatch):
+    terminal = use_terminal(monkeypatch)
     said = []
 
-    class Noting(ProgressBar):
+    class RecordingBar(ProgressBar):
         def on_update(self, agent, metrics):
             said.append(terminal.text())
             super().on_update(agent, metrics)
@@ -153,18 +153,18 @@ def test_the_bar_tells_that_an_update_is_compiled(monkeypatch):
     config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False)
     agent = DDPG(gym.make("Pendulum-v1"), config, seed=0)
     assert agent.compile_seconds is None
-    agent.learn(8, [Noting()])
+    agent.learn(8, [RecordingBar()])
     seconds = agent.compile_seconds
     assert seconds > 0
     assert "8/8" not in said[0]
     assert "compiling the update [" in said[0]
-    assert "compiling" not in drawn(terminal)
-    agent.learn(8, [Noting()])
+    assert "compiling" not in last_line(terminal)
+    agent.learn(8, [RecordingBar()])
     assert agent.compile_seconds == seconds
     assert terminal.text().count("compiling") == said[0].count("compiling")
 
 
-def test_only_notices_are_held_back(capfd):
+def test_only_notices_are_suppressed(capfd):
     with quiet_tensorflow():
         os.write(
             2,
@@ -183,7 +183,7 @@ def test_only_notices_are_held_back(capfd):
     assert capfd.readouterr().err == "E0000 why\n"
 
 
-def test_speed_is_without_compiling(tmp_path):
+def test_the_speed_excludes_compilation(tmp_path):
     from ddpg.runs.run_directory import read_table
     from ddpg.runs.training import train
 

@@ -1,4 +1,4 @@
-"""The version is the same everywhere; what the workflows install and run is there, and fits ``pyproject.toml``."""
+"""The version is the same everywhere, and what the workflows install and run exists and fits ``pyproject.toml``."""
 
 import re
 import shutil
@@ -33,14 +33,14 @@ def steps(workflow):
 
 
 def test_the_next_version_is_the_same_in_every_file():
-    """Of the tree without tags, the citation and the newest heading of the changelog."""
+    """The version of a tree without tags, in the citation, and in the newest heading of the changelog."""
     fallback = Version(WHOLE["tool"]["setuptools_scm"]["fallback_version"]).base_version
     newest = re.search(r"^## (\S+) \(", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[1]
     assert CITATION["version"] == fallback == newest
     assert f"ARG VERSION={fallback}.dev0" in (ROOT / "Dockerfile").read_text()
 
 
-def test_the_citation_has_what_the_format_asks_for():
+def test_the_citation_has_the_required_fields():
     assert {"cff-version", "message", "title", "authors", "license", "version"} <= {*CITATION}
     assert CITATION["license"] == PROJECT["license"]
 
@@ -56,7 +56,7 @@ def test_the_citation_has_what_the_format_asks_for():
         ("version: 1.2.3\ndate-released: 2030-01-02\n", "## 1.2.2 (2030-01-02)\n", "CHANGELOG.md"),
     ],
 )
-def test_a_tag_is_released_only_where_the_files_name_it(citation, changelog, lacks, tmp_path):
+def test_a_tag_is_released_only_if_the_files_name_it(citation, changelog, lacks, tmp_path):
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "release", tmp_path / ".ci")
     (tmp_path / "CITATION.cff").write_text(citation)
@@ -75,7 +75,7 @@ def pins(name):
 
 
 def requirements(extras):
-    """Return what extras bring, those that they name included."""
+    """Return the requirements of extras, with those of the extras that they name."""
     found, waiting = [*PROJECT["dependencies"]], [*extras]
     while waiting:
         for text in PROJECT["optional-dependencies"][waiting.pop()]:
@@ -87,12 +87,12 @@ def requirements(extras):
     return [Requirement(text) for text in found]
 
 
-def test_every_set_that_is_tested_has_constraints_and_no_other():
+def test_exactly_the_tested_sets_have_constraints():
     assert {path.stem for path in (ROOT / "constraints").glob("*.txt")} == {"lowest", *SETS}
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_constraints_pin_everything_within_its_bounds(name):
+def test_constraints_pin_every_requirement_within_its_bounds(name):
     python, pinned = re.match(r"python([\d.]+)-", name)[1], pins(name)
     environment = {"python_version": python, "sys_platform": "linux", "platform_machine": "x86_64"}
     for requirement in requirements(SETS[name]):
@@ -104,12 +104,12 @@ def test_constraints_pin_everything_within_its_bounds(name):
 
 
 @pytest.mark.parametrize(("python", "tensorflow"), PAIRS)
-def test_a_pair_is_of_its_tensorflow_and_supported(python, tensorflow):
+def test_a_pairs_constraints_have_its_tensorflow_and_a_supported_python(python, tensorflow):
     assert pins(f"python{python}-tensorflow{tensorflow}")["tensorflow"].startswith(f"{tensorflow}.")
     assert f"Programming Language :: Python :: {python}" in PROJECT["classifiers"]
 
 
-def test_the_ends_of_what_is_supported_are_tested():
+def test_the_lowest_and_highest_supported_versions_are_tested():
     pythons = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
     assert {python for python, _ in PAIRS} == {*pythons}
     assert {"2.18", "2.21"} <= {tensorflow for _, tensorflow in PAIRS}
@@ -119,7 +119,7 @@ def test_the_ends_of_what_is_supported_are_tested():
 
 
 def test_other_platforms_are_tested():
-    """Windows, macOS and Linux on ARM: their tests, and the wheel of a release."""
+    """Tests, and the wheel of a release, on Windows, macOS and Linux on ARM."""
     systems = {*WORKFLOWS["ci"]["jobs"]["platforms"]["strategy"]["matrix"]["os"]}
     tried = {one["os"] for one in WORKFLOWS["release"]["jobs"]["try"]["strategy"]["matrix"]["include"]}
     for system in (systems, tried):
@@ -128,24 +128,24 @@ def test_other_platforms_are_tested():
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS)
-def test_what_a_workflow_names_is_there(workflow):
+def test_files_named_by_a_workflow_exist(workflow):
     for step in steps(workflow):
         assert ("uses" in step) != ("run" in step)
-        told = re.sub(r"\S*\$\{\{.*?\}\}\S*", "", step.get("run", ""))  # the constraints of pairs: above
+        told = re.sub(r"\S*\$\{\{.*?\}\}\S*", "", step.get("run", ""))  # without names in variables
         for path in re.findall(r"(?:\.ci|constraints|benchmarks|tests)/[\w./-]+", told):
             assert (ROOT / path).exists(), path
         if "uses" in step:
             assert re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
 
 
-def test_no_job_may_write_but_the_one_that_attests():
+def test_only_the_job_that_attests_has_permissions():
     for name, workflow in WORKFLOWS.items():
         assert workflow["permissions"] == {"contents": "read"}
         may = {job: dict(about.get("permissions", {})) for job, about in workflow["jobs"].items()}
         assert {job for job, what in may.items() if what} == ({"attest"} if name == "release" else set())
 
 
-def test_a_release_is_built_tried_and_attested_in_this_order():
+def test_a_release_is_built_then_tested_then_attested():
     jobs = WORKFLOWS["release"]["jobs"]
     assert WORKFLOWS["release"][True] == {"push": {"tags": ["v*"]}}  # YAML reads ``on`` as true
     assert (jobs["try"]["needs"], jobs["attest"]["needs"]) == ("build", ["build", "try"])
@@ -153,7 +153,7 @@ def test_a_release_is_built_tried_and_attested_in_this_order():
     assert not any(step.get("uses", "").startswith("actions/checkout@") for step in jobs["try"]["steps"])
 
 
-def test_before_a_commit_the_linter_of_continuous_integration_runs():
+def test_the_pre_commit_hooks_run_the_linter_of_continuous_integration():
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     entries = [hook["entry"] for repository in config["repos"] for hook in repository["hooks"]]
     assert [" ".join(entry.split()[:2]) for entry in entries] == ["ruff check", "ruff format"]
@@ -162,12 +162,12 @@ def test_before_a_commit_the_linter_of_continuous_integration_runs():
     assert "ruff format --check\n" in run
 
 
-def test_the_scripts_can_be_executed():
+def test_the_scripts_are_executable():
     for path in (ROOT / ".ci").iterdir():
         assert path.stat().st_mode & 0o100, path
 
 
-def test_the_security_policy_names_what_is_there():
+def test_links_of_the_security_policy_exist():
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([\w/.-]+)", text):
         assert (ROOT / link).exists(), link

@@ -1,4 +1,4 @@
-"""TOML files that cannot be options: each is refused in one line, before it can take time or memory."""
+"""TOML files that are not options are refused in one line, before they take time or memory."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from ddpg.cli.main import main
 from ddpg.config.toml_file import MAX_BYTES, MAX_DEPTH, read_toml
 from ddpg.errors import UsageError
 
-# The file's text, and a word of the message that says what is wrong with it.
+# The file's text, and a word of the error message.
 HOSTILE = {
     "5001 digits": ("batch_size = 1" + "0" * 5000, "digits"),
     "20000 hexadecimal digits": ("batch_size = 0x" + "f" * 20_000, "batch_size"),
@@ -33,7 +33,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("text", "word"), HOSTILE.values(), ids=list(HOSTILE))
-def test_hostile_files_are_one_short_line(tmp_path, text, word):
+def test_hostile_files_are_a_short_one_line_error(tmp_path, text, word):
     path = tmp_path / "options.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as refused:
@@ -48,7 +48,7 @@ def test_hostile_files_are_one_short_line(tmp_path, text, word):
     "command", [["train", "Pendulum-v1", "--config"], ["train", "Pendulum-v1", "--recipe"], ["study"]]
 )
 @pytest.mark.parametrize("kind", ["pipe", "device", "link to a device", "directory", "integer", "keys"])
-def test_commands_refuse_them_with_status_2(tmp_path, monkeypatch, capsys, command, kind):
+def test_commands_exit_with_status_2(tmp_path, monkeypatch, capsys, command, kind):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "options.toml"
     if kind == "pipe":
@@ -67,7 +67,7 @@ def test_commands_refuse_them_with_status_2(tmp_path, monkeypatch, capsys, comma
     assert said.count("\n") == 1
 
 
-def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
+def test_opening_a_pipe_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "options.toml")
     code = "import sys; from ddpg.config.toml_file import read_toml; read_toml(sys.argv[1])"
     ended = subprocess.run(
@@ -77,20 +77,20 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
     assert ended.stderr.splitlines()[-1].count(b"give the path of a TOML file") == 1
 
 
-def test_a_byte_order_mark_is_passed_over(tmp_path):
+def test_a_byte_order_mark_is_ignored(tmp_path):
     path = tmp_path / "options.toml"
     path.write_bytes(b"\xef\xbb\xbfbatch_size = 64\r\n")
     assert read_toml(path) == {"batch_size": 64}
 
 
-def test_brackets_and_dots_in_text_count_for_nothing(tmp_path):
+def test_brackets_and_dots_in_strings_do_not_count_as_nesting(tmp_path):
     path = tmp_path / "options.toml"
     text = "[" * 100 + "a." * 100
     path.write_text(f'# {text}\na = \'{text}\'\nb = "{text}"\nc = \'\'\'\n{text}\'\'\'\nd = """\n{text}\\""""\n')
     assert read_toml(path) == {"a": text, "b": text, "c": text, "d": f'{text}"'}
 
 
-def test_the_deepest_that_is_taken(tmp_path):
+def test_the_deepest_accepted_nesting(tmp_path):
     path = tmp_path / "options.toml"
     path.write_text("[" + ".".join("a" * MAX_DEPTH) + "]")
     assert list(read_toml(path)) == ["a"]

@@ -1,4 +1,4 @@
-"""Numbers, rewards and flags: what is taken, and how the rest is named."""
+"""Validation of numbers, rewards and flags, and its error messages."""
 
 import warnings
 from decimal import Decimal
@@ -40,7 +40,7 @@ NO_NUMBERS = [
 
 
 @pytest.mark.parametrize(("value", "message"), NO_NUMBERS)
-def test_no_numbers(value, message):
+def test_what_is_not_numeric_is_refused(value, message):
     for refuse in (
         lambda: values.as_float32(value, "x"),
         lambda: spaces.as_batch(Box(-1, 1, (3,)), value, "x"),
@@ -51,7 +51,7 @@ def test_no_numbers(value, message):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
-def test_integers_that_float32_rounds(dtype):
+def test_integers_that_float32_would_round_are_refused(dtype):
     exact = np.array([2**24, 0, 1], dtype)
     np.testing.assert_array_equal(values.as_float32(exact, "x").astype(np.int64), exact.astype(np.int64))
     with refuses(UsageError, "x 16777217 [2]"):
@@ -62,14 +62,14 @@ def test_integers_that_float32_rounds(dtype):
 
 
 @pytest.mark.parametrize("value", [1e300, -1e39, np.inf, -np.inf, np.nan])
-def test_beyond_float32(value):
+def test_values_beyond_float32_are_refused(value):
     with refuses(UsageError, "x [0, 1]"):
         values.as_float32([[0.0, value]], "x")
     with refuses(UsageError, "reward"):
         values.validate_reward(value)
 
 
-def test_what_is_within_float32_is_taken_as_it_is():
+def test_values_within_float32_are_accepted():
     largest = np.full((2, 3), np.finfo(np.float32).max)
     assert values.as_float32(largest, "x") is largest
     for dtype in (bool, np.uint8, np.int16, np.float16, np.float64, np.longdouble):
@@ -81,7 +81,7 @@ def test_what_is_within_float32_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize("value", [True, False, np.True_, np.False_, 0, 1, np.int64(1), np.array(True), np.array(0)])
-def test_flags(value):
+def test_flags_are_accepted(value):
     assert values.validate_flag(value, "x") is bool(value)
     found = values.validate_flags([value, False], 2, "x")
     assert found.dtype == bool
@@ -89,25 +89,25 @@ def test_flags(value):
 
 
 @pytest.mark.parametrize("value", [None, np.nan, 1.0, 2, -1, "True", np.array(1.0), [True], np.array([True]), {}])
-def test_no_flags(value):
+def test_what_is_not_a_flag_is_refused(value):
     with refuses(UsageError, "x flag True False"):
         values.validate_flag(value, "x")
     with refuses(UsageError, "x"):
         values.validate_flags([value, value], 2, "x")
 
 
-def test_flags_of_another_count():
+def test_a_wrong_number_of_flags_is_refused():
     with refuses(UsageError, "x (3,) (2,)"):
         values.validate_flags(np.zeros(3, bool), 2, "x")
 
 
 @pytest.mark.parametrize("value", [1, 1.0, True, np.float32(1), np.float64(1), np.int64(1), np.array(1.0), np.True_])
-def test_rewards(value):
+def test_rewards_are_accepted(value):
     found = values.validate_reward(value)
     assert (type(found), found) == (float, 1.0)
 
 
-def test_a_reward_of_more_bits_than_numpys_integers_have():
+def test_a_reward_may_exceed_64_bits():
     assert values.validate_reward(10**20) == 1e20
     for value, named in ((10**40, str(10**40)), (-(10**40), str(-(10**40))), (10**400, "1329 bits")):
         with refuses(UsageError, f"reward holds {named} finite number float32 3.403e+38"):
@@ -125,7 +125,7 @@ def test_a_reward_of_more_bits_than_numpys_integers_have():
         (10**400, "reward"),
     ],
 )
-def test_no_rewards(value, message):
+def test_what_is_not_a_reward_is_refused(value, message):
     with refuses(UsageError, message):
         values.validate_reward(value)
 
@@ -160,7 +160,7 @@ def test_masked_rewards_and_flags_are_refused():
             read()
 
 
-def test_nothing_masked_is_plain_data():
+def test_a_masked_array_without_masked_entries_is_plain_data():
     for value in (np.ma.masked_array([1.0, 2.0]), np.ma.masked_array([1.0, 2.0], mask=[False, False])):
         array = values.as_float32(value, "x")
         assert type(array) is np.ndarray

@@ -1,4 +1,4 @@
-"""Transports for tests: one that is played by hand, and one whose workers are in this process."""
+"""Transports for tests: one controlled by the test, and one whose workers are in this process."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from ddpg.workers.worker import Rollout, Worker, WorkerReady
 
 
 def rollout(request, length=3, unfinished_steps=0, version=0, seconds=0.0):
-    """A rollout of nothing, that answers ``request``."""
+    """Return an empty rollout that answers ``request``."""
     values, flags = np.zeros((length, 1), np.float32), np.zeros(length, bool)
     transitions = Transitions(values, values, values[:, 0], values, flags, flags, [0] * length)
     return Rollout(request, version, transitions, flags, [], 0, [], unfinished_steps, seconds)
 
 
 class Played:
-    """Keeps what it was asked for, and brings the events that a test puts into it."""
+    """Records requests, and returns the events that a test adds."""
 
     def __init__(self):
         self.events, self.started, self.requests, self.published, self.closed = [], [], [], [], False
@@ -37,7 +37,7 @@ class Played:
 
 
 class Here(Played):
-    """Workers in this process, which answer as soon as they are asked."""
+    """Workers in this process, which answer a request immediately."""
 
     def __init__(self, spec):
         super().__init__()
