@@ -1,4 +1,4 @@
-"""The control suite's tasks: by a suite worked out by hand, and by dm_control itself where it is installed."""
+"""The control suite's environments, with a fake suite computed by hand, and with dm_control if it is installed."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ NAMES = [f"{domain}-{task}" for domain, tasks in TASKS.items() for task in tasks
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Return a function that installs a suite, whose environments have these arguments, and gives their list."""
+    """Return a function that installs a fake suite with these arguments, and returns the list of its environments."""
 
     def install(**arguments):
         made = []
@@ -42,17 +42,17 @@ def fake(monkeypatch):
     return install
 
 
-# -- by the suite worked out by hand --------------------------------------------------------------------------------
+# -- with the fake suite --------------------------------------------------------------------------------------------
 
 
-def test_every_task_is_registered_and_nothing_is_imported_for_it():
+def test_every_task_is_registered_without_importing_dm_control():
     assert [env_id for env_id in gym.registry if env_id.startswith("dmc/")] == [f"dmc/{name}-v0" for name in NAMES]
     assert {gym.registry[f"dmc/{name}-v0"].max_episode_steps for name in NAMES} == {500}
     code = "import sys, ddpg_envs; sys.exit(any(name.startswith('dm_control') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_an_action_lasts_for_two_control_steps_and_earns_both_rewards(fake):
+def test_an_action_lasts_two_control_steps_and_earns_both_rewards(fake):
     made = fake()
     env = ControlSuiteEnv("cheetah", "run")
     env.reset(seed=3)
@@ -74,11 +74,11 @@ def test_spaces_are_the_tasks(fake):
     env = ControlSuiteEnv("cheetah", "run")
     assert env.observation_space == gym.spaces.Box(-np.inf, np.inf, (5,), np.float32)
     assert env.action_space == gym.spaces.Box(np.float32([-1, -1]), np.float32([1, 1.1]), dtype=np.float32)
-    assert env.metadata["render_fps"] == 50  # 0.01 s, twice
+    assert env.metadata["render_fps"] == 50  # two control steps of 0.01 s
 
 
 def test_actions_are_clipped_to_the_tasks_own_bounds(fake):
-    """1.1 is more in float32 than in the float64 of the task."""
+    """The task's bound, 1.1 in float64, is exceeded by 1.1 in float32."""
     made = fake()
     env = ControlSuiteEnv("cheetah", "run")
     env.reset(seed=0)
@@ -98,7 +98,7 @@ def test_the_time_limit_truncates(fake):
     env.step(np.zeros(2))
 
 
-def test_a_discount_of_0_terminates_in_the_middle_of_an_action(fake):
+def test_a_discount_of_0_terminates_within_an_action(fake):
     made = fake(ends_at=3)
     env = ControlSuiteEnv("cheetah", "run")
     env.reset(seed=0)
@@ -108,7 +108,7 @@ def test_a_discount_of_0_terminates_in_the_middle_of_an_action(fake):
 
 
 def test_seeds(fake):
-    """A reset's seed decides the episode, whatever was before; without one the numbers go on; large ones differ."""
+    """A seed determines the episode, whatever came before. Without one the generator continues. Large seeds differ."""
     fake()
     env, other = ControlSuiteEnv("cheetah", "run"), ControlSuiteEnv("cheetah", "run")
     env.reset(seed=5)
@@ -123,7 +123,7 @@ def test_seeds(fake):
 
 
 @pytest.mark.parametrize("action", [0.5, [0.0], np.zeros(3), [0, np.nan], [np.inf, 0]])
-def test_not_an_action_is_refused_before_anything_moves(action, fake):
+def test_an_invalid_action_is_refused_before_the_task_steps(action, fake):
     made = fake()
     env = ControlSuiteEnv("cheetah", "run")
     env.reset(seed=0)
@@ -132,7 +132,7 @@ def test_not_an_action_is_refused_before_anything_moves(action, fake):
     assert made[0].controls == []
 
 
-def test_a_picture_is_of_the_tasks_camera(fake, monkeypatch):
+def test_the_tasks_camera_renders(fake, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     fake()
     assert ControlSuiteEnv("cheetah", "run", render_mode="rgb_array").render() == ((360, 480), 0)
@@ -144,7 +144,7 @@ def test_a_picture_is_of_the_tasks_camera(fake, monkeypatch):
 
 @pytest.mark.parametrize("arguments", [("cheetah", "run", "rgb_array"), ("quadruped", "escape", None)])
 @pytest.mark.parametrize("way", ["", "glfw"])
-def test_without_a_display_drawing_is_refused_before_it_would_end_the_process(arguments, way, fake, monkeypatch):
+def test_without_a_display_rendering_is_refused_because_mujoco_would_end_the_process(arguments, way, fake, monkeypatch):
     made = fake()
     monkeypatch.setattr(sys, "platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
@@ -165,11 +165,11 @@ def test_closing_frees_the_model_once(fake):
     assert made[0].closed
 
 
-# -- what is missing ------------------------------------------------------------------------------------------------
+# -- missing packages ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", ["dm_control", "mujoco"])
-def test_where_dm_control_is_not_installed_the_line_names_the_extra(missing, monkeypatch, capsys):
+def test_without_dm_control_the_error_names_the_extra(missing, monkeypatch, capsys):
     class Absent:
         def find_spec(self, name, path=None, target=None):
             if name == "dm_control":
@@ -185,7 +185,7 @@ def test_where_dm_control_is_not_installed_the_line_names_the_extra(missing, mon
         assert word in said
 
 
-def test_a_mujoco_that_dm_control_does_not_work_with_is_named(monkeypatch, capsys):
+def test_an_incompatible_mujoco_is_a_one_line_error(monkeypatch, capsys):
     def load(domain, task, task_kwargs):
         raise AttributeError("'MjModel' object has no attribute 'flex_vertedge'")
 
@@ -202,17 +202,17 @@ def test_a_mujoco_that_dm_control_does_not_work_with_is_named(monkeypatch, capsy
     ("domain", "task", "words"),
     [("cheetah", "runn", "cheetah-run"), ("lqr", "lqr_2_1", "TASKS"), (3, "run", "domain=3")],
 )
-def test_no_such_task(domain, task, words):
+def test_an_unknown_task_is_refused(domain, task, words):
     with refuses(UsageError, words):
         ControlSuiteEnv(domain, task)
 
 
-def test_ids_with_another_packages_namespace_are_told_ours():
+def test_ids_with_dm_controls_namespace_get_the_right_id_as_a_hint():
     with refuses(UsageError, "dmc/cheetah-run dmc"):
         make_env("dm_control/cheetah-run-v0")
 
 
-# -- by dm_control itself -------------------------------------------------------------------------------------------
+# -- with dm_control -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -223,8 +223,8 @@ def suite():
     return suite
 
 
-def played(suite, name, seed, actions):
-    """Return what dm_control itself gives, its own observation flattened: per action, rewards of two control steps."""
+def play_with_dm_control(suite, name, seed, actions):
+    """Return dm_control's flattened observations, and for each action the sum of two rewards."""
     domain, _, task = name.partition("-")
     flat = {"flat_observation": True}
     env = suite.load(domain, task, task_kwargs={"random": seed}, environment_kwargs=flat)
@@ -245,12 +245,14 @@ def test_the_tasks_are_the_suites(suite):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "quadruped-escape"])
 def test_episodes_are_those_of_dm_control(name, suite):
-    """To the last bit: observations in its order, rewards summed; also after other episodes, which leave nothing."""
+    """Bit for bit: observations in dm_control's order, rewards summed, also after other episodes."""
     env = gym.make(f"dmc/{name}-v0")
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(8)]
     for seed in (11, 12, 11):
-        expected, rewards = played(suite, name, seed, np.clip(actions, env.unwrapped._low, env.unwrapped._high))
+        expected, rewards = play_with_dm_control(
+            suite, name, seed, np.clip(actions, env.unwrapped._low, env.unwrapped._high)
+        )
         first, _ = env.reset(seed=seed)
         steps = [env.step(action) for action in actions]
         assert env.observation_space.contains(first)
@@ -259,8 +261,8 @@ def test_episodes_are_those_of_dm_control(name, suite):
     env.close()
 
 
-def test_an_episode_is_500_decisions_of_two_rewards_and_is_truncated(suite):
-    """As dm_control's own 1000 control steps, whose rewards it sums to."""
+def test_an_episode_has_500_actions_and_is_truncated(suite):
+    """dm_control's episode has 1000 control steps; the rewards of each two are summed."""
     env = gym.make("dmc/cartpole-balance-v0")
     env.reset(seed=4)
     env.action_space.seed(4)
@@ -271,18 +273,18 @@ def test_an_episode_is_500_decisions_of_two_rewards_and_is_truncated(suite):
         rewards.append(reward)
         assert not terminated
     assert len(actions) == 500
-    expected = played(suite, "cartpole-balance", 4, actions)[1]
+    expected = play_with_dm_control(suite, "cartpole-balance", 4, actions)[1]
     assert rewards == expected.tolist()
-    assert env.unwrapped._env.reset().reward is None  # it was over there, too: a step would have begun another
+    assert env.unwrapped._env.reset().reward is None  # its episode was over, too: step() would begin another
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_gymnasium_finds_nothing_wrong(suite):
+def test_gymnasiums_check_passes(suite):
     check_env(gym.make("dmc/cheetah-run-v0").unwrapped, skip_render_check=True)
 
 
-def test_pictures_change_and_leave_nothing_behind(suite, tmp_path):
-    """In a process of its own, without TensorFlow, whose LLVM a software renderer's may clash with."""
+def test_rendered_frames_change_and_closing_is_silent(suite, tmp_path):
+    """In its own process without TensorFlow, whose LLVM may conflict with a software renderer's."""
     code = """
 import gymnasium, numpy, ddpg_envs
 env = gymnasium.make("dmc/cheetah-run-v0", render_mode="rgb_array")
@@ -300,11 +302,11 @@ assert (first != second).any() and first.std() > 10
 
 
 class Killed(BaseException):
-    """As a kill: nobody catches it, nothing is saved."""
+    """Like a kill: nothing catches it, and nothing is saved."""
 
 
-def test_a_killed_run_ends_as_one_that_was_not(suite, tmp_path, monkeypatch):
-    """Weights, memory, episodes and evaluations to the last bit: nothing of dm_control's is needed to go on."""
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(suite, tmp_path, monkeypatch):
+    """Weights, memory, episodes and evaluations are bit-identical: resuming needs no state of dm_control."""
 
     def call(function, *arguments, fault, **options):
         passing = {"fault": lambda error: error if isinstance(error, Killed) else fault(error)}
@@ -312,7 +314,7 @@ def test_a_killed_run_ends_as_one_that_was_not(suite, tmp_path, monkeypatch):
 
     def killing(env, action):
         steps.append(action)
-        if len(steps) == 2300:  # evaluations' steps among them: in the third episode
+        if len(steps) == 2300:  # counts evaluation steps: in the third episode
             raise Killed
         return step(env, action)
 

@@ -1,4 +1,4 @@
-"""What every environment of the distribution must do, whatever its rules."""
+"""Properties of every environment of the package, whatever its rules."""
 
 import copy
 import math
@@ -18,12 +18,12 @@ ENV_IDS = sorted(env_id for env_id in gym.registry if env_id.startswith("ddpg_en
 PARAMETERIZED = [env_id for env_id in ENV_IDS if isinstance(gym.make(env_id).action_space, spaces.Tuple)]
 every_environment = pytest.mark.parametrize("env_id", ENV_IDS)
 every_parameterized = pytest.mark.parametrize("env_id", PARAMETERIZED)
-# An action of these environments may be hundreds of substeps: few examples, and no deadline.
+# An action may take hundreds of substeps: few examples, and no deadline.
 few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def actions_of(space):
-    """Return a strategy for the actions of a space: corners of boxes, and what lies between."""
+    """Return a strategy for the actions of a space, including the corners of boxes."""
     if isinstance(space, spaces.Discrete):
         return st.integers(0, int(space.n) - 1)
     if isinstance(space, spaces.Tuple):
@@ -34,7 +34,7 @@ def actions_of(space):
 
 
 def play(env, actions):
-    """Return what an episode of these actions gives, checked to be in the space and finite, up to its end."""
+    """Play an episode of these actions until its end; check that all values are valid, and return them."""
     steps = []
     for action in actions:
         observation, reward, terminated, truncated, info = env.step(action)
@@ -47,7 +47,7 @@ def play(env, actions):
     return steps
 
 
-def test_all_are_registered():
+def test_all_environments_are_registered():
     assert {"ddpg_envs/Goal-v0", "ddpg_envs/LQR-v0", "ddpg_envs/Platform-v0"} <= set(ENV_IDS)
     assert {"ddpg_envs/Goal-v0", "ddpg_envs/Platform-v0"} <= set(PARAMETERIZED)
 
@@ -61,8 +61,8 @@ def test_check_env(env_id):
 @every_environment
 @few
 @given(data=st.data())
-def test_any_actions_of_the_space(env_id, data):
-    """Observations in the space and nothing NaN, corners included; the seed decides everything."""
+def test_any_actions_in_the_space(env_id, data):
+    """Observations are in the space and nothing is NaN, also at corners; the seed determines everything."""
     env, twin = gym.make(env_id), gym.make(env_id)
     seed = data.draw(st.integers(0, 2**31), label="seed")
     actions = data.draw(st.lists(actions_of(env.action_space), min_size=1, max_size=8), label="actions")
@@ -98,7 +98,7 @@ def test_another_seed_is_another_episode(env_id):
 
 
 @every_environment
-def test_ends_within_its_limit(env_id):
+def test_an_episode_ends_within_its_limit(env_id):
     env = gym.make(env_id)
     limit = env.spec.max_episode_steps or env.unwrapped.max_actions
     env.action_space.seed(0)
@@ -111,7 +111,7 @@ def test_ends_within_its_limit(env_id):
 
 
 @every_environment
-def test_a_copy_goes_on_alike(env_id):
+def test_a_copy_continues_like_the_original(env_id):
     env = gym.make(env_id)
     env.reset(seed=0)
     twin = copy.deepcopy(env)
@@ -137,7 +137,7 @@ def test_render(env_id):
 
 
 @pytest.mark.parametrize("env_id", ["ddpg_envs/Platform-v0", "ddpg_envs/Goal-v0"])
-def test_before_its_first_episode_there_is_nothing_to_draw(env_id):
+def test_rendering_before_the_first_reset_is_refused(env_id):
     with refuses(gym.error.ResetNeeded, "reset() render()"):
         gym.make(env_id, render_mode="rgb_array").unwrapped.render()
 
@@ -163,7 +163,7 @@ def test_vectors(env_id, mode):
 @every_parameterized
 @few
 @given(data=st.data())
-def test_parameters_outside_are_clipped_and_counted(env_id, data):
+def test_parameters_outside_their_boxes_are_clipped_and_counted(env_id, data):
     env, twin = gym.make(env_id).unwrapped, gym.make(env_id).unwrapped
     choice, inside = data.draw(actions_of(env.action_space))
     boxes = env.action_space[1].spaces
@@ -207,13 +207,13 @@ def test_unchosen_parameters_do_not_matter(env_id):
         lambda choice, parameters: (choice, [*parameters[:-1], np.full(parameters[-1].shape, np.inf)]),
     ],
 )
-def test_not_an_action(env_id, spoil):
+def test_an_invalid_action_is_refused(env_id, spoil):
     env = gym.make(env_id).unwrapped
     env.reset(seed=0)
     env.action_space.seed(0)
     with refuses(ValueError, "expected"):
         env.step(spoil(*env.action_space.sample()))
-    # Refused before anything happened: the episode goes on.
+    # It was refused before anything happened, so the episode continues.
     action = env.action_space.sample()
     step = play(env, [action])
     env.reset(seed=0)

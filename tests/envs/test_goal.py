@@ -1,4 +1,4 @@
-"""The robot-soccer goal domain, worked by hand without noise, and through its environment."""
+"""The robot-soccer goal domain: by hand, without noise, and through its environment."""
 
 import math
 
@@ -14,12 +14,12 @@ KICK_TO, LEFT, RIGHT = range(3)
 
 
 def still():
-    """A uniform number in the middle of [0, 1): no noise."""
+    """Return the middle of [0, 1), which means no noise."""
     return 0.5
 
 
 class Still:
-    """Stands in for a generator: no noise."""
+    """A stand-in for a generator, without noise."""
 
     def random(self, size):
         return np.full(size, 0.5)
@@ -38,7 +38,7 @@ def env():
 
 
 def place(env, striker, keeper, ball):
-    """Put everybody, at rest and facing along x, somewhere."""
+    """Place both players, at rest and facing along x, and the ball."""
     env.reset(options={"state": [*striker, 0, 0, 0, *keeper, 0, 0, 0, *ball, 0, 0]})
 
 
@@ -58,7 +58,7 @@ def test_keeper_starts_between_ball_and_goal():
     assert (world.keeper.x, world.keeper.y) == pytest.approx((14.5, 14.04 * 5.5 / 18.72))
 
 
-def test_the_ball_starts_in_reach(rng):
+def test_the_ball_starts_within_reach(rng):
     for number in rng.random(200):
         world = GoalWorld(lambda number=number: number)
         assert world.striker.can_kick(world.ball)
@@ -69,8 +69,8 @@ def test_the_ball_starts_in_reach(rng):
     ("orientation", "target", "speed"),
     [
         (0.0, 10.0, 0.06 * 10),  # would roll 10 m: 0.6 / (1 − 0.94)
-        (0.0, 40.0, 2.7 * 0.75),  # as strong as can be, a quarter lost to the ball's distance
-        (math.pi, 40.0, 2.7 * 0.5),  # and another quarter with the back to the ball
+        (0.0, 40.0, 2.7 * 0.75),  # the maximum, with a quarter lost to the ball's distance
+        (math.pi, 40.0, 2.7 * 0.5),  # with the back to the ball another quarter is lost
     ],
 )
 def test_kick(orientation, target, speed):
@@ -90,7 +90,7 @@ def test_kick_takes_the_balls_velocity_into_account():
 
 
 def test_noise():
-    # 0.75 of [0, 1) is half the bound: 5 % of the direction, and 5 % of the speed in both parts.
+    # 0.75 of [0, 1) is half of the bound: 5 % of the direction, and 5 % of both components of the speed.
     body = Body((0.0, 0.0), lambda: 0.75)
     body.vx, body.vy = 0.3, 0.4
     body.accelerate(0.06, 1.0)
@@ -109,9 +109,9 @@ def test_striker_turns_then_runs():
     striker, ball = Striker((0.0, 0.0), still), Ball((5.0, 0.0), still)
     striker.orientation, striker.vy = 1.0, 0.2
     striker.approach(ball)
-    assert striker.orientation == pytest.approx(1 - 1 / (1 + 5 * 0.2))  # slower while moving
+    assert striker.orientation == pytest.approx(1 - 1 / (1 + 5 * 0.2))  # turns more slowly while moving
     striker.approach(ball)
-    striker.orientation, striker.vy = 0.3, 0.0  # within π/8 is facing
+    striker.orientation, striker.vy = 0.3, 0.0  # within π/8 counts as facing
     striker.approach(ball)
     assert (striker.vx, striker.vy) == pytest.approx((0.06 * math.cos(0.3), 0.06 * math.sin(0.3)))
 
@@ -120,7 +120,7 @@ def test_keeper_sprints_across_the_path_of_a_shot():
     keeper, ball = Keeper((15.0, 0.0), still), Ball((10.0, 0.0), still)
     ball.vx, ball.vy = 1.2, 0.3  # would roll to x = 30, crossing the line at y = 2.5
     keeper.guard(ball)
-    # The foot of the perpendicular: 5 / (1 + 0.25²) along x; the way there is perpendicular to the ball's.
+    # The foot of the perpendicular: 5 / (1 + 0.25²) along x; the keeper runs perpendicular to the ball's path.
     towards = np.array([10 + 5 / 1.0625 - 15, 0.25 * 5 / 1.0625])
     assert towards @ [1.2, 0.3] == pytest.approx(0)
     assert (keeper.vx, keeper.vy) == pytest.approx(tuple(0.12 * towards / np.linalg.norm(towards)))
@@ -128,7 +128,7 @@ def test_keeper_sprints_across_the_path_of_a_shot():
 
 @pytest.mark.parametrize("velocity", [(0.5, 0.0), (1.2, 1.2), (0.0, 0.6), (1.2, 0.0)])
 def test_keeper_walks_to_where_the_ball_stops(velocity):
-    # Too slow to arrive; wide of the goal; along the line; and, a rule of the published program, straight ahead.
+    # Too slow to reach the goal; wide of it; along the line; and, a rule of the published program, straight ahead.
     keeper, ball = Keeper((15.0, 0.0), still), Ball((5.0, 0.0), still)
     ball.vx, ball.vy = velocity
     keeper.guard(ball)
@@ -140,11 +140,11 @@ def test_collision():
     one, other = Body((0.0, 0.0), still), Body((1.0, 0.0), still)
     one.vx, other.vy = 0.5, -0.2
     one.collide(other)
-    assert (one.x, other.x) == pytest.approx((-0.4, 1.4))  # 1.8 apart: touching
+    assert (one.x, other.x) == pytest.approx((-0.4, 1.4))  # 1.8 apart: they touch
     assert (one.vx, other.vy) == (-0.5, 0.2)
     one.vx, other.x = 0.5, 1.41
     one.collide(other)
-    assert one.vx == 0.5  # no overlap, nothing happens
+    assert one.vx == 0.5  # no overlap, so nothing happens
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,14 @@ def test_a_shot_that_scores(env, shot):
     np.testing.assert_allclose(observation[10:], [2 * x / 20 - 1, 5 / 15, 0.324 * 0.94**19 / 3, 0.0], rtol=1e-5)
 
 
-def test_ball_out_of_the_field(env):
+def test_the_ball_leaves_the_field(env):
     place(env, striker=(10.0, 13.5), keeper=(14.5, 0.0), ball=(10.0, 15.0))
     _, reward, terminated, _, info = env.step(action(KICK_TO, 10.0, 15.0))
     assert (terminated, info["outcome"], info["substeps"]) == (True, "out", 1)
     assert reward == pytest.approx(-math.hypot(10, 15.09 - 7.01), rel=1e-6)
 
 
-def test_the_keepers_save(env):
+def test_the_keeper_saves(env):
     place(env, striker=(0.0, 0.0), keeper=(4.0, 0.0), ball=(1.6, 0.0))
     _, reward, terminated, _, info = env.step(action(KICK_TO, 10.0, 0.0))
     assert (terminated, info["outcome"], info["substeps"]) == (True, "saved", 1)
@@ -202,7 +202,7 @@ def test_the_keepers_save(env):
 
 
 def test_players_collide(env):
-    # The ball is out after one substep; the keeper has gone towards it by 0.048 before the two are pushed apart.
+    # The ball is out after one substep; the keeper has approached it by 0.048 before both are pushed apart.
     env.reset(options={"state": [2.0, 0, 0, 0, 0, 2.0, 1.0, 0, 0, 0, 2.0, 14.5, 0, 1.0]})
     env.step(action(KICK_TO, 0.0, 0.0))
     overlap = 1.8 - 1.048
@@ -222,7 +222,7 @@ def test_kick_to_goes_to_x_and_y(env):
     observation, reward, terminated, _, info = env.step(action(KICK_TO, 5.0, -6.0))
     assert (reward, terminated, "outcome" in info) == (0.0, False, False)
     state = env.state
-    # About the target, and in reach again.
+    # About the target, and within reach again.
     assert np.hypot(*(state[10:12] - [5.5, -6.0])) < 1.0
     assert np.hypot(*(state[:2] - state[10:12])) <= 1.6
     assert np.hypot(*state[12:]) <= 0.1
@@ -231,7 +231,7 @@ def test_kick_to_goes_to_x_and_y(env):
 
 
 def test_orientations_are_within_half_a_turn(env):
-    # From 3 to −2.6 the short way round is on to 3.68; the ball at rest then is in reach 1.4 m further.
+    # From 3 to −2.6 the shorter rotation goes on to 3.68; the ball, then at rest, is within reach 1.4 m further.
     ball = 10 + 3 * math.cos(-2.6), 3 * math.sin(-2.6)
     env.reset(options={"state": [10, 0, 0, 0, 3.0, 19, 14, 0, 0, 0, *ball, 0, 0]})
     observation, *_ = env.step(action(KICK_TO, 0.0, 0.0))
@@ -240,7 +240,7 @@ def test_orientations_are_within_half_a_turn(env):
 
 
 def test_observations_stay_in_the_space(env):
-    # The keeper, as far off the field as the space goes, walks on after a ball that leaves it.
+    # The keeper, as far off the field as the space allows, follows a ball that leaves it.
     env.reset(options={"state": [15, 0, 0, 0, 0, 5, 22.5, 0, 0, 0, 5, 14, 0, 0.9]})
     observation, _, terminated, *_ = env.step(action(KICK_TO, 0.0, 0.0))
     assert terminated
@@ -253,7 +253,7 @@ def test_the_hundredth_action_ends_the_episode():
     env.reset(seed=3)
     here = env.unwrapped.state[:2]
     for _ in range(99):
-        *_, terminated, truncated, info = env.step(action(KICK_TO, *here))  # stops the ball where it lies
+        *_, terminated, truncated, info = env.step(action(KICK_TO, *here))  # stops the ball at its place
         assert (terminated, truncated) == (False, False)
     before = env.unwrapped.state
     _, reward, terminated, truncated, info = env.step(action(LEFT, 0.0))
@@ -263,7 +263,7 @@ def test_the_hundredth_action_ends_the_episode():
 
 
 def test_random_policy_scores_as_measured():
-    """−6.22 ± 0.11 over 20 000 episodes, 1.7 % goals: 600 episodes of it, within five standard errors."""
+    """−6.22 ± 0.11 over 20 000 episodes, 1.7 % goals; here 600 episodes, within five standard errors."""
     env = gym.make(ENV_ID)
     env.action_space.seed(0)
     env.reset(seed=0)
@@ -279,7 +279,7 @@ def test_random_policy_scores_as_measured():
 
 
 @pytest.mark.parametrize("state", [[0.0] * 13, [np.inf] * 14, [40.0] + [0.0] * 13])
-def test_a_state_that_is_none(env, state):
+def test_an_invalid_state_is_refused(env, state):
     with refuses(ValueError, "state"):
         env.reset(options={"state": state})
 
@@ -293,7 +293,7 @@ def test_render_shows_players_ball_and_goal():
     def colour(x, y):
         return tuple(frame[round((18 - y) * 16), round((x + 1.5) * 16)].tolist())
 
-    assert colour(4.6, -5) == (40, 90, 200)  # beside the line that shows where it faces
+    assert colour(4.6, -5) == (40, 90, 200)  # next to the line that shows the heading
     assert colour(14.6, 0) == (200, 60, 60)
     assert colour(10, 10) == (255, 255, 255)
     assert colour(21, 4) == colour(21, -4) == (180, 195, 185)
@@ -307,9 +307,9 @@ def test_an_action_is_drawn_as_it_happens():
     info = env.step((0, ([10.0, 3.0], [0.0], [0.0])))[4]
     pictures = env.render()
     assert len(pictures) == info["substeps"] > 10
-    # The ball is drawn where it was: on its way from picture to picture.
+    # The ball is drawn along its path from frame to frame.
     inside = [(picture[48:528, 24:344] == (255, 255, 255)).all(axis=-1).sum() for picture in pictures]
-    assert inside[0] < inside[-1]  # its path grows
+    assert inside[0] < inside[-1]  # the path gets longer
     assert env.render() == []
     assert (pictures[-1] == _drawn_once(3, (0, ([10.0, 3.0], [0.0], [0.0])))).all()
 

@@ -1,4 +1,4 @@
-"""Half Field Offense: reward, ends and features by hand, a hand-written striker, and general properties."""
+"""Half Field Offense: reward, end and features by hand, a hand-written striker, and general properties."""
 
 import math
 from pathlib import Path
@@ -22,14 +22,14 @@ UNIT = 31.27399  # m: √(52.5² + 34²) / 2
 
 
 def action(kind, *parameters):
-    """An action whose other kinds' parameters are zero."""
+    """Return an action; the parameters of other kinds are zero."""
     boxes = [np.zeros(size, np.float32) for size in (2, 1, 1, 2)]
     boxes[kind][:] = parameters
     return kind, tuple(boxes)
 
 
 def started(ball, player, velocities=(0, 0, 0, 0), **kwargs):
-    """An environment, reset with ball (x, y) and player (x, y, heading in degrees) at given places."""
+    """Return an environment, reset with ball (x, y) and player (x, y, heading in degrees) at these places."""
     x, y, heading = player
     state = [x, y, *velocities[:2], math.radians(heading), *ball, *velocities[2:], 0, 0, 1]
     env = gym.make(ENV_ID, **kwargs)
@@ -42,7 +42,7 @@ def named(observation):
 
 
 def angle(seen, of):
-    """Where a point is seen, degrees relative to the body."""
+    """Return the direction of a point in degrees, relative to the body."""
     return math.degrees(math.atan2(seen[f"{of}_sin"], seen[f"{of}_cos"]))
 
 
@@ -97,7 +97,7 @@ def test_ball_out_ends_the_episode(ball, player, direction):
 
 def test_ends_after_100_steps_out_of_reach():
     env = started(ball=(20, 0), player=(21, 0, 180))
-    ends = [env.step(action(KICK, 0, 0))[2:4]]  # in reach
+    ends = [env.step(action(KICK, 0, 0))[2:4]]  # within reach
     env.step(action(KICK, 50, 0))
     ends += [env.step(action(TURN, 0))[2:4] for _ in range(98)]
     assert ends == [(False, False)] * 99
@@ -143,7 +143,7 @@ def test_parameters_are_clipped_and_reported():
         (TURN, action(KICK, 1, np.inf)[1]),
     ],
 )
-def test_actions_that_cannot_be_done_are_refused(bad):
+def test_impossible_actions_are_refused(bad):
     env = started((30, 0), (20, 0, 0)).unwrapped
     with refuses(UsageError, "expected"):
         env.step(bad)
@@ -153,7 +153,7 @@ def test_actions_that_cannot_be_done_are_refused(bad):
     ("index", "value"),
     [(0, 58), (1, -40), (2, 0.5), (4, np.nan), (5, -1), (6, 35), (7, -3), (9, 10), (9, -1), (10, 100), (10, -1)],
 )
-def test_states_that_cannot_occur_are_refused(index, value):
+def test_impossible_states_are_refused(index, value):
     env = gym.make(ENV_ID)
     env.reset(seed=0)
     before = env.unwrapped.state
@@ -164,7 +164,7 @@ def test_states_that_cannot_occur_are_refused(index, value):
     np.testing.assert_array_equal(env.unwrapped.state, before)
 
 
-def test_starts_of_the_server():
+def test_initial_states_are_the_servers():
     env = gym.make(ENV_ID).unwrapped
     places = []
     for seed in range(400):
@@ -237,13 +237,13 @@ def test_features_on_the_goal_line():
 
 
 @pytest.mark.parametrize(("distance", "kickable"), [(1.0849, 1), (1.0851, -1)])
-def test_kickable_is_seen_to_the_margin(distance, kickable):
+def test_kickable_is_observed_up_to_the_margin(distance, kickable):
     observation, *_ = started((20, distance), (20, 0, 0)).step(action(TURN, 0))
     assert named(observation)["kickable"] == kickable
 
 
-def rebuilt(seen):
-    """The state that an observation tells of: nothing is hidden."""
+def reconstructed(seen):
+    """Reconstruct the state from an observation: nothing is hidden."""
     x = 52.5 - (1 - seen["goal_line_proximity"]) / 2 * 57.5
     y = ((1 - seen["left_line_proximity"]) - (1 - seen["right_line_proximity"])) / 4 * 73
     forward = np.array([seen["heading_cos"], seen["heading_sin"]])
@@ -258,12 +258,12 @@ def rebuilt(seen):
 
 
 def test_observation_is_markov():
-    """An observation determines the next one, the reward and the end, whatever came before it."""
+    """An observation determines the next one, the reward and the end, whatever came before."""
     env, copy = gym.make(ENV_ID), gym.make(ENV_ID).unwrapped
     env.action_space.seed(1)
     seen, _ = env.reset(seed=1)
     for step in range(1500):
-        copy.reset(options={"state": rebuilt(named(seen))})
+        copy.reset(options={"state": reconstructed(named(seen))})
         what = env.action_space.sample() if step % 3 == 0 else strike(seen)
         seen, reward, terminated, truncated, info = env.step(what)
         copied, copied_reward, copied_end, _, copied_info = copy.step(what)
@@ -274,7 +274,7 @@ def test_observation_is_markov():
             seen, _ = env.reset()
 
 
-def test_reward_is_the_change_of_what_is_seen():
+def test_the_reward_is_the_change_of_observed_distances():
     """The paper's distances are 1 − proximity, as in its authors' program."""
     env = gym.make(ENV_ID)
     env.action_space.seed(2)
@@ -301,7 +301,7 @@ def test_reward_is_the_change_of_what_is_seen():
 
 
 def strike(observation):
-    """Turn to the ball, dash to it, kick it at the goal: by what is seen alone."""
+    """Turn to the ball, dash to it, and kick it at the goal, using only observations."""
     seen = named(observation)
     if seen["kickable"] > 0:
         return action(KICK, 100, angle(seen, "ball_to_goal"))
@@ -313,7 +313,7 @@ def strike(observation):
 
 
 def play(policy, episodes):
-    """Returns, lengths and successes of whole episodes."""
+    """Return the returns, lengths and successes of episodes."""
     env = gym.make(ENV_ID)
     results = []
     for episode in range(episodes):
@@ -360,7 +360,7 @@ def test_check_env():
     check_env(gym.make(ENV_ID, render_mode="rgb_array").unwrapped)
 
 
-def test_exported():
+def test_the_environment_is_exported():
     assert isinstance(gym.make(ENV_ID).unwrapped, ddpg_envs.HalfFieldOffenseEnv)
 
 
@@ -375,7 +375,7 @@ def test_render_shows_player_heading_and_ball():
 
     assert middle(picture.BALL, slice(160, 220)) == pytest.approx((30, -20), abs=0.2)
     assert middle(picture.PLAYER) == pytest.approx((20, 10), abs=0.4)
-    assert middle(picture.NOSE) == pytest.approx((20, 11.25), abs=0.3)  # towards growing y: down
+    assert middle(picture.NOSE) == pytest.approx((20, 11.25), abs=0.3)  # towards growing y, which is down
     assert started((30, -20), (20, 10, 90)).render() is None
     env.step(action(TACKLE, 0))
     assert (env.render() == picture.FROZEN).all(axis=-1).any()
@@ -390,7 +390,7 @@ ACTIONS = st.tuples(st.integers(0, 3), numbers(0, 100), *[numbers(-180, 180)] * 
 
 @given(st.floats(-4, 4), st.lists(ACTIONS, min_size=1, max_size=40))
 @settings(max_examples=60, deadline=None)
-def test_observations_are_in_the_space_and_episodes_repeat(heading, actions):
+def test_observations_are_in_the_space_and_episodes_are_reproducible(heading, actions):
     trajectories = []
     for _ in range(2):
         env = gym.make(ENV_ID)

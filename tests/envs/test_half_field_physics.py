@@ -1,4 +1,4 @@
-"""The motion model of Half Field Offense, by hand: rcssserver's numbers, cycle by cycle."""
+"""The motion model of Half Field Offense, by hand, with rcssserver's constants, cycle by cycle."""
 
 import math
 
@@ -77,12 +77,12 @@ def test_ball_decays():
     [
         (0, 100, 2.3625),  # 2.7 × (1 − 0.25 × 0.35/0.7)
         (0, 40, 0.945),
-        (90, 100, 2.025),  # the ball on the left: another 0.25 × 0.5 less
-        (180, 100, 1.6875),  # behind: another 0.25 less
+        (90, 100, 2.025),  # the ball on the left: a further 0.25 × 0.5 less
+        (180, 100, 1.6875),  # behind: a further 0.25 less
     ],
 )
 def test_kick_depends_on_where_the_ball_is(heading, power, effect):
-    world = World(player_x=20, heading=math.radians(heading), ball_x=20.735)  # 0.35 m between their rims
+    world = World(player_x=20, heading=math.radians(heading), ball_x=20.735)  # 0.35 m between their edges
     world.kick(power, 90 - heading)  # to the right of the pitch, whatever the heading
     world.advance()
     assert (world.ball_x, world.ball_y) == pytest.approx((20.735, effect))
@@ -98,7 +98,7 @@ def test_kick_adds_to_the_balls_velocity_up_to_its_limit():
 
 
 @pytest.mark.parametrize(("distance", "kickable"), [(1.0849, True), (1.0851, False)])
-def test_kickable_to_the_margin(distance, kickable):
+def test_kickable_up_to_the_margin(distance, kickable):
     world = World(player_x=0, ball_x=0, ball_y=distance)
     world.kick(100, 0)
     assert world.kickable() == kickable == (world.ball_vx > 0)
@@ -109,7 +109,7 @@ def test_kickable_to_the_margin(distance, kickable):
     [
         ((1.0, 0), 0, 2.7),  # fails with probability (1/2)⁶
         ((1.0, 0), -90, 1.35),
-        ((1.0, 1.0), 0, 2.3625),  # 45° aside: 1 − 0.5 × 0.25; fails with (1/2)⁶ + 0.8⁶ = 0.28
+        ((1.0, 1.0), 0, 2.3625),  # 45° sideways: 1 − 0.5 × 0.25; fails with (1/2)⁶ + 0.8⁶ = 0.28
         ((1.7, 0), 0, 2.7),  # 0.38
         ((1.9, 0), 0, 0),  # 0.73
         ((0.5, 1.2), 0, 0),  # 0.78
@@ -125,18 +125,18 @@ def test_tackle(ball, direction, effect):
     assert world.frozen == 9
 
 
-def test_bodies_that_overlap_bounce():
+def test_overlapping_bodies_bounce():
     world = World(player_x=0, ball_x=0.98)
     world.dash(100, 0)
     world.advance()  # player to 0.6, 0.38 from the ball: both to 0.1925 from 0.79
     assert (world.player_x, world.ball_x) == pytest.approx((0.5975, 0.9825))
     assert (world.player_vx, world.ball_vx) == pytest.approx((-0.024, 0))
     world.player_vx, world.player_vy, world.ball_vy = 0.0, 0.1, 0.1
-    world.advance()  # side by side: what was pushed apart does not touch
+    world.advance()  # just separated: no longer in contact
     assert (world.player_vy, world.ball_vy) == pytest.approx((0.04, 0.094))
 
 
-def test_bodies_in_one_place_are_pushed_apart_along_the_heading():
+def test_bodies_at_one_place_are_separated_along_the_heading():
     world = World(player_x=7, player_y=3, heading=math.pi / 2, ball_x=7, ball_y=3)
     assert (world.player_x, world.player_y) == pytest.approx((7, 2.8075))
     assert (world.ball_x, world.ball_y) == pytest.approx((7, 3.1925))
@@ -146,7 +146,7 @@ def test_bodies_in_one_place_are_pushed_apart_along_the_heading():
     ("velocity", "goal", "out"),
     [
         ((2.0, 1.0), True, True),  # from (51.5, 6.5) over the line at y = 7
-        ((2.0, 1.1), False, True),  # 7.05: outside the post, though
+        ((2.0, 1.1), False, True),  # 7.05: outside the post
         ((2.0, -13.4), True, True),  # −0.2
         ((2.0, -28.0), False, True),  # −7.5
         ((1.0, 0.0), False, False),  # on the line

@@ -1,4 +1,4 @@
-"""The regulator whose optimum is known: the environment, its Riccati solution, and what a critic learns of it."""
+"""The linear-quadratic regulator with a known optimum: the environment, its Riccati solution, and a learned critic."""
 
 import gymnasium as gym
 import numpy as np
@@ -26,13 +26,13 @@ def test_render_shows_the_mass():
     env.reset(options={"state": [1.0, 0.0]})
 
     def columns(colour):
-        mass_and_arrow = env.render()[60:]  # below the words
+        mass_and_arrow = env.render()[60:]  # below the text
         return np.argwhere((mass_and_arrow == colour).all(axis=-1))[:, 1]
 
     assert env.render().shape == (176, 640, 3)
-    assert columns((40, 90, 200)).mean() == pytest.approx(320 + 128, abs=1)  # 1 m right of the middle
+    assert columns((40, 90, 200)).mean() == pytest.approx(320 + 128, abs=1)  # 1 m to the right of the middle
     assert len(columns((200, 60, 60))) == 0
-    env.step(np.array([-2.5], np.float32))  # the largest: an arrow of 0.6 m to the left, from where it is now
+    env.step(np.array([-2.5], np.float32))  # the largest force: an arrow of 0.6 m to the left, from the new position
     assert columns((200, 60, 60)).min() == pytest.approx(448 - 0.6 * 128, abs=3)
     assert columns((200, 60, 60)).max() == pytest.approx(448, abs=3)
     env.reset(options={"state": [9.0, 0.0]})
@@ -68,11 +68,11 @@ def test_riccati_solves_bellman_and_the_gain_is_admissible(gamma, rng):
     states = rng.uniform(-1, 1, (500, 2))
     gain = LQR.optimal_gain(gamma)
     best = -states @ gain.T
-    # V*(x) = max over a of Q*(x, a), attained at the gain's action.
+    # V*(x) = max over a of Q*(x, a), attained by the gain's action.
     np.testing.assert_allclose(LQR.action_value(states, best, gamma), LQR.value(states, gamma), rtol=1e-8)
     np.testing.assert_allclose(LQR.action_gradient(states, best, gamma), 0, atol=1e-9)
     assert (LQR.action_value(states, best + 0.1, gamma) < LQR.value(states, gamma)).all()
-    # The box never binds on the way to the origin.
+    # Actions are never clipped on the way to the origin.
     for _ in range(100):
         actions = -states @ gain.T
         assert np.abs(actions).max() < 2.5
@@ -97,7 +97,7 @@ def test_value_is_the_discounted_return():
 
 @pytest.mark.slow
 def test_learned_action_gradient_and_policy_are_the_exact_ones():
-    """DDPG from scratch: its critic's ∇ₐQ against the Riccati equation's, its policy against the gain."""
+    """DDPG from scratch: its critic's ∇ₐQ against the Riccati solution, and its policy against the gain."""
     env = gym.make(ENV_ID)
     preset = PRESETS[ENV_ID]
     agent = DDPG(env, preset_config(ENV_ID), seed=0).learn(preset.total_timesteps)
@@ -105,7 +105,7 @@ def test_learned_action_gradient_and_policy_are_the_exact_ones():
     rng = np.random.default_rng(0)
     states = rng.uniform(-0.7, 0.7, (400, 2))
     best = -states @ LQR.optimal_gain(gamma).T
-    # ∇ₐQ near the policy, where the critic is asked for it; exact per newton, the critic's per half-range (2.5 N).
+    # ∇ₐQ near the policy, where it is used; exact per newton, and the critic's per half-range (2.5 N).
     forces = best + rng.uniform(-0.5, 0.5, best.shape)
     exact = 2.5 * LQR.action_gradient(states, forces, gamma)
     with agent.session.as_default():
@@ -115,7 +115,7 @@ def test_learned_action_gradient_and_policy_are_the_exact_ones():
     assert 0.9 < slope < 1.1
     actions, _ = agent.predict(states)
     assert np.corrcoef(actions[:, 0], best[:, 0])[0, 1] > 0.98
-    # Within 10 % of the optimal return, on the same starts.
+    # Within 10 % of the optimal return, from the same initial states.
 
     class Optimal:
         def predict(self, observation, deterministic):
@@ -144,13 +144,13 @@ def test_forces_outside_the_box_are_clipped_and_reported(env_id, force, felt):
 
 
 @pytest.mark.parametrize("state", [[0.5], [np.nan, 0], [1, 2, 3]])
-def test_a_start_is_two_finite_numbers(state):
+def test_an_initial_state_must_be_two_finite_numbers(state):
     with refuses(UsageError, "two"):
         LQR().reset(options={"state": state})
 
 
 @pytest.mark.parametrize("action", [[[0.5]], [0.5, 0.5], [np.nan]])
-def test_a_force_is_one_finite_number(action):
+def test_a_force_must_be_one_finite_number(action):
     env = LQR()
     env.reset(seed=0)
     with refuses(UsageError, "one"):

@@ -1,4 +1,4 @@
-"""The platform domain: against the published package's recorded episodes, and worked by hand."""
+"""The platform domain: against recorded episodes of the published package, and by hand."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def action(choice, parameter):
 
 
 class Constant:
-    """Stands in for a generator: every normal number is the same."""
+    """A stand-in for a generator with equal normal numbers."""
 
     def __init__(self, deviations):
         self.deviations = deviations
@@ -32,7 +32,7 @@ class Constant:
 # -- the published package, hybrid-platform 0.1.0 (benchmarks/platform_reference.py) ----------------------
 
 
-def test_the_reference_covers_the_course():
+def test_the_recorded_episodes_cover_the_course():
     ends = {(len(episode["steps"]) > 5, episode["steps"][-1][2][0] == 1) for episode in REFERENCE["episodes"]}
     assert ends == {(False, False), (False, True), (True, False), (True, True)}  # long or short, finished or not
 
@@ -53,7 +53,7 @@ def test_same_episode_as_the_published_package(episode):
 
 
 def test_random_policy_as_the_published_package():
-    """Same seeds, so the same 2000 episodes: not only within the confidence interval."""
+    """The same seeds give the same 2000 episodes, so that even the mean is equal."""
     expected = REFERENCE["random_policy"]
     env, rng = gym.make(ENV_ID).unwrapped, np.random.default_rng(expected["seed"])
     env.reset(seed=expected["seed"])
@@ -88,7 +88,7 @@ def test_one_run(world):
     assert (world.y, world.vy, world.outcome) == (GROUND, 0.0, None)
     # The enemy starts at the edge: it turns to the edge, turns back, and walks 19 substeps of 1.5.
     assert world.enemies[0].x == pytest.approx(230 - 19 * 1.5)
-    assert world.enemies[1].x == 475 + 275 - 20  # stands still until the player is there
+    assert world.enemies[1].x == 475 + 275 - 20  # stands still until the player arrives there
 
 
 def test_speed_is_bounded_on_the_ground(world):
@@ -100,8 +100,8 @@ def test_speed_is_bounded_on_the_ground(world):
 
 @pytest.mark.parametrize(("jump", "rise", "substeps"), [(HOP, 35.0, 144), (LEAP, 25.0, 104)])
 def test_one_jump(world, jump, rise, substeps):
-    # A speed of 20 carries 20 · (2·rise/9.8 + 1) far without friction; with it, a substep has 99 % of the one before.
-    # After k substeps the height is 0.05 (rise·k − 0.49 k(k − 1)/2): below 0 first at k = 144 (104).
+    # A speed of 20 carries 20 · (2·rise/9.8 + 1) without friction; with it, each substep keeps 99 % of the speed.
+    # After k substeps the height is 0.05 (rise·k − 0.49 k(k − 1)/2), first below 0 at k = 144 (104).
     heights = [rise * k - 0.245 * k * (k - 1) for k in (substeps - 1, substeps)]
     assert heights[0] > 0 > heights[1]
     world.enemies[0].x, world.enemies[0].speed = 130.0, 30.0  # out of the way
@@ -127,7 +127,7 @@ def test_noise_only_slows_down():
 def test_running_into_the_gap(world):
     world.x, world.enemies[0].x = 240.0, 20.0
     assert world.act(RUN, 30.0) == 5
-    # 241.5, 244.485, 247.985, 251.485: over the edge, still at the height of the ground; then it falls.
+    # 241.5, 244.485, 247.985, 251.485: past the edge, still at ground height; then it falls.
     assert [x for x, _ in world.path[1:5]] == pytest.approx([241.5, 244.485, 247.985, 251.485])
     assert world.path[-1] == (pytest.approx(251.485 + 0.05 * 69.3), pytest.approx(GROUND - 0.05 * 0.49))
     assert world.outcome == "fell"
@@ -135,7 +135,7 @@ def test_running_into_the_gap(world):
 
 @pytest.mark.parametrize(("x", "outcome"), [(455.01, "fell"), (455.2, None)])
 def test_landing_at_an_edge(world, x, outcome):
-    # 0.0645 too deep after one substep: out of the platform is the shorter way sideways if less than that inside.
+    # 0.0645 too deep after one substep; pushed out sideways if it is less far inside horizontally.
     world.x, world.y, world.vy = x, GROUND + 0.01, -1.0
     world.act(HOP, 0.0)
     assert world.outcome == outcome
@@ -144,19 +144,19 @@ def test_landing_at_an_edge(world, x, outcome):
 
 def test_touching_an_enemy(world):
     world.x, world.enemies[0].x = 100.0, 121.4
-    assert world.act(RUN, 0.0) == 1  # it comes to 119.9
+    assert world.act(RUN, 0.0) == 1  # it gets to 119.9
     assert world.outcome == "enemy"
 
 
 def test_passing_over_an_enemy(world):
-    # Falls 0.0245 k(k + 1)/2 in k substeps: below its top, at 70, first at k = 49. It comes from 185 to 111.5 by then.
+    # It falls 0.0245 k(k + 1)/2 in k substeps: first below the enemy's top, at 70, at k = 49. By then it is at 111.5.
     world.x, world.y, world.enemies[0].x = 100.0, 100.0, 185.0
     assert world.act(HOP, 0.0) == 49
     assert world.outcome == "enemy"
     assert world.path[-1] == pytest.approx((100.0, 100 - 0.0245 * 49 * 25))
 
 
-def test_running_in_the_air_is_falling_for_a_second(world):
+def test_running_in_the_air_means_falling_for_a_second(world):
     world.x, world.y, world.vx, world.enemies[0].x = 100.0, 100.0, 10.0, 110.0  # far above the enemy
     assert world.act(RUN, 30.0) == 20
     assert world.outcome is None
@@ -180,7 +180,7 @@ def test_truncated_after_200_actions():
 
 
 @pytest.mark.parametrize("state", [[0.0] * 7, [np.nan] * 8, [2000.0, 40, 0, 0, 20, 30, 700, -30]])
-def test_a_state_that_is_none(state):
+def test_an_invalid_state_is_refused(state):
     env = gym.make(ENV_ID).unwrapped
     with refuses(ValueError, "state"):
         env.reset(options={"state": state})
@@ -204,7 +204,7 @@ def test_render_shows_player_enemies_platforms_and_gaps():
 
 
 def test_an_action_is_drawn_as_it_happens():
-    """A picture for every four substeps and one for the end; the player's moves on in each."""
+    """One frame for every four substeps and one for the end; in each the player has moved."""
     env = gym.make(ENV_ID, render_mode="rgb_array_list")
     env.reset(seed=0)
     (start,) = env.render()

@@ -1,12 +1,12 @@
-"""What TensorFlow 1.15 and tflearn 0.5 compute: made, or compared with what is stored.
+"""Compute the golden files with TensorFlow 1.15 and tflearn 0.5, or compare the results with the stored files.
 
     python tests/golden/make_golden.py verify          # largest difference of every file to the stored values
-    python tests/golden/make_golden.py make FOLDER     # the files, computed anew, into FOLDER
+    python tests/golden/make_golden.py make FOLDER     # recompute the files into FOLDER
 
-Inputs (minibatches, initial weights, hyperparameters) are read from the stored files, results are computed; the
-stored file must hold nothing else. Everything is written in plain graph-mode TensorFlow and tflearn, as the
-tutorials of that time are, and imports nothing of this package's mathematics: it runs on Python 3.7 with
-TensorFlow 1.15, and on today's TensorFlow through ``tf.compat.v1``. See README.md beside it.
+Inputs (minibatches, initial weights, hyperparameters) are read from the stored files, and results are computed; the
+stored files must contain nothing else. Everything is plain graph-mode TensorFlow and tflearn, as tutorials of that time
+were written, and does not import this package's mathematics. It runs on Python 3.7 with TensorFlow 1.15, and on today's
+TensorFlow through ``tf.compat.v1``. See README.md in this folder.
 """
 
 # ruff: noqa: B905 - Python 3.7, for which this is written, has no zip(strict=)
@@ -30,15 +30,15 @@ v1.logging.set_verbosity(v1.logging.ERROR)
 
 if tf.__version__.startswith("1."):
     import tflearn
-else:  # tflearn 0.5 as it is does not import under today's TensorFlow
+else:  # unmodified tflearn 0.5 cannot be imported with today's TensorFlow
     sys.path.insert(0, str(HERE.parents[1]))
     from ddpg._tflearn import tflearn
 
-STORED_TO = 1e-5  # of the largest value of the array: as the tests have it
+STORED_TO = 1e-5  # relative to the largest value of the array, as in the tests
 
 
 class Inputs:
-    """A stored file, read; notes which of its keys were."""
+    """A stored file that records which of its keys were read."""
 
     def __init__(self, name):
         with np.load(str(HERE / (name + ".npz")), allow_pickle=False) as file:
@@ -55,7 +55,7 @@ class Inputs:
 
 
 def put(results, key, value):
-    """Store an array, or a list of them as key/0, key/1, ..."""
+    """Store an array, or a list of arrays as key/0, key/1, ..."""
     if isinstance(value, list):
         for index, array in enumerate(value):
             put(results, f"{key}/{index}", array)
@@ -70,7 +70,7 @@ def assign(session, variables, arrays):
 
 
 class Built:
-    """A layer-building function, run, with the variables that it made in the order it made them."""
+    """The output of a function that builds layers, with the variables in the order of their creation."""
 
     def __init__(self, build, *inputs):
         before = len(v1.trainable_variables())
@@ -85,13 +85,13 @@ def hidden(net):
 
 
 def tflearn_value(*inputs):
-    """The critic of the DDPG tutorials: 8-6 ReLU on the inputs side by side, one linear output."""
+    """The critic of the DDPG tutorials: 8-6 ReLU on the concatenated inputs, and a linear output."""
     net = inputs[0] if len(inputs) == 1 else tf.concat(inputs, 1)
     return tflearn.fully_connected(hidden(net), 1)
 
 
 def ddpg_chain_rule(data):
-    """Five updates of DDPG: fed targets, the action gradient fetched and fed, soft targets by assignment."""
+    """Five updates of DDPG: fed targets, the action gradient fetched and fed back, soft targets by assignment."""
     bound, tau, gamma = data["bound"], float(data["tau"]), float(data["gamma"])
     placeholder = v1.placeholder
 
@@ -153,13 +153,13 @@ def ddpg_chain_rule(data):
 
 
 def q_network(states, arrays):
-    """One hidden layer of 8 ReLU, 3 actions; variables that start as the arrays."""
+    """One hidden layer of 8 ReLU units, and 3 actions; the arrays are the initial values."""
     layers = [v1.get_variable(str(index), initializer=array) for index, array in enumerate(arrays)]
     return tf.nn.relu(states @ layers[0] + layers[1]) @ layers[2] + layers[3], layers
 
 
 def dqn_targets(data):
-    """Five updates of a Q-network under three ways to treat the target; mean over [B] of the taken action's error."""
+    """Five updates of a Q-network with each of three TD paths; mean over [B] of the taken action's error."""
     results = {}
     for path in ("placeholder", "stop_gradient", "leaking"):
         with tf.Graph().as_default(), v1.Session() as session:
@@ -196,7 +196,7 @@ def dqn_targets(data):
 
 
 def dqn3_output_delta(data):
-    """DQN 3.0's getQUpdate, line by line, and the backward pass from the output that its qLearnMinibatch makes."""
+    """DQN 3.0's getQUpdate, line by line, and the backward pass from the output in its qLearnMinibatch."""
     results = {}
     action, terminal = data["action"], data["terminal"]
     rows = np.arange(len(action))
@@ -267,7 +267,7 @@ def tflearn_critic(data):
 
 
 def square(data):
-    """What compute_gradients and gradients return for y = w² + 2 at w = 10."""
+    """The results of compute_gradients and tf.gradients for y = w² + 2 at w = 10."""
     w = v1.get_variable("w", initializer=10.0)
     y = w**2 + 2
     pair = v1.train.GradientDescentOptimizer(0.1).compute_gradients(y, [w])[0]
@@ -283,7 +283,7 @@ FILES = (ddpg_chain_rule, dqn_targets, dqn3_output_delta, ema_targets, tflearn_c
 
 
 def compute(function):
-    """Return the stored file and the results, which together are all that it holds."""
+    """Return the stored file and the results, after checking that the file contains nothing else."""
     data = Inputs(function.__name__)
     with tf.Graph().as_default():
         results = function(data)
@@ -293,14 +293,14 @@ def compute(function):
 
 
 def difference(one, other):
-    """Largest difference, relative to the largest value of the second."""
+    """Return the largest difference, relative to the largest value of the second."""
     assert (one.shape, one.dtype) == (other.shape, other.dtype)
     largest = np.abs(other).max() or 1.0
     return float(np.abs(one.astype(np.float64) - other).max() / largest)
 
 
 def verify():
-    """Print the largest difference of every file to what is stored; whether all are within STORED_TO."""
+    """Print the largest difference of each file to the stored values; return whether all are within STORED_TO."""
     good = True
     for function in FILES:
         data, results = compute(function)
@@ -316,7 +316,7 @@ def verify():
 
 
 def make(folder):
-    """Write every file, inputs as stored and results computed, into a folder."""
+    """Write every file into a folder, with the stored inputs and the computed results."""
     folder.mkdir(parents=True, exist_ok=True)
     for function in FILES:
         data, results = compute(function)

@@ -1,7 +1,6 @@
-"""A plugin for pytest under ``coverage run``: tells coverage which test is running.
+"""A pytest plugin for ``coverage run``: tells coverage which test is running.
 
-Lines that a test runs are noted under its id, those that its fixtures run under its file: a fixture may serve all of
-them.
+Lines run by a test are recorded under its id, and those run by fixtures under its file, since tests share fixtures.
 """
 
 import coverage

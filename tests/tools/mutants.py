@@ -1,12 +1,12 @@
-"""Break the package on purpose, one line at a time, and see that a test turns red.
+"""Break the package on purpose, one line at a time, and check that a test fails.
 
     .venv/bin/python tests/tools/mutants.py [--list] [--jobs N] [--only NAME...]
 
-Each mutant, in ``mutants/ROOM.toml``, names a function and the source of a node in it (an expression, or one or more
-statements, as ``ast.unparse`` writes them), and what takes the node's place; files that are not Python's name a text
-(``old``, ``new``). A copy of the tree is changed so, and the tests that must then fail are run. A mutant that
-survives, a node that is not in its function, or named tests that do not pass on the unbroken copy, are errors: exit
-status 1. ``--only`` takes names, or beginnings of them.
+Each mutant, in ``mutants/SUBPACKAGE.toml``, names a function, the source of a node in it (an expression, or one or more
+statements, as ``ast.unparse`` writes them), and the replacement. In files that are not Python, it names a text and its
+replacement (``old``, ``new``). The tool makes the change in a copy of the tree, and runs the tests that must then fail.
+The exit status is 1 if a mutant survives, a node is not in its function, or a named test fails on the unchanged copy.
+``--only`` takes names or beginnings of names.
 """
 
 import argparse
@@ -42,14 +42,14 @@ class Mutant(NamedTuple):
 
     Attributes:
         name: unique among all mutants.
-        file: from the root of the tree.
-        tests: those that must fail.
+        file: relative to the root of the tree.
+        tests: the tests that must fail.
         function: qualified name of the function or class around the node; ``""`` is the module.
         node: source of the node.
-        becomes: what takes its place.
-        occurrence: which of equal nodes in the function, from 1.
-        old: a text that occurs once, in files that are not Python's.
-        new: what takes its place.
+        becomes: its replacement.
+        occurrence: the number of the node among equal nodes in the function, from 1.
+        old: a text that occurs once, in files that are not Python.
+        new: its replacement.
     """
 
     name: str
@@ -64,16 +64,16 @@ class Mutant(NamedTuple):
 
 
 def listed() -> list[Mutant]:
-    """Return the mutants of every file of the list, a file a room of the source."""
+    """Return all mutants; there is one file per subpackage."""
     tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(LISTS.glob("*.toml"))]
     return [Mutant(name, **fields) for table in tables for name, fields in table.items()]
 
 
 def broken(mutant: Mutant, source: str) -> str:
-    """Return ``source`` with the mutant in it.
+    """Return ``source`` with the mutant's change.
 
     Raises:
-        LookupError: the function, the node in it, or the text is not there.
+        LookupError: if the function, the node in it, or the text is missing.
     """
     if mutant.old:
         if source.count(mutant.old) != 1:
@@ -99,7 +99,7 @@ def broken(mutant: Mutant, source: str) -> str:
 
 
 def stale(mutant: Mutant, root: Path = ROOT) -> str | None:
-    """Say why a mutant cannot be made in the source under ``root``; ``None`` where it can."""
+    """Return why a mutant does not fit the source under ``root``, or ``None`` if it does."""
     path = root / mutant.file
     if not path.exists():
         return f"{mutant.file} does not exist"
@@ -112,7 +112,7 @@ def stale(mutant: Mutant, root: Path = ROOT) -> str | None:
 
 @functools.lru_cache(1)
 def _parsed(source: str) -> ast.Module:
-    """Parse what many mutants in a row are of; nobody changes the tree."""
+    """Parse a source once for successive mutants, which do not change the tree."""
     return ast.parse(source)
 
 
@@ -126,14 +126,14 @@ def _function(tree: ast.AST, mutant: Mutant) -> ast.AST:
 
 
 def _equal(scope: ast.AST, wanted: str) -> list[list[ast.AST]]:
-    """Return the nodes in ``scope`` whose source is ``wanted``: expressions, or statements in a row."""
+    """Return the nodes in ``scope`` with the source ``wanted``: expressions, or successive statements."""
     body = ast.parse(wanted.strip("\n")).body
-    wanted = "\n".join(map(ast.unparse, body))  # in this Python's style; 3.12 changed the quotes of f-strings
+    wanted = "\n".join(map(ast.unparse, body))  # in this Python's style: 3.12 changed the quotes of f-strings
     if len(body) == 1:
         kinds = (ast.expr,) if isinstance(body[0], ast.Expr) else (ast.stmt,)
         nodes = [node for node in ast.walk(scope) if isinstance(node, (*kinds, ast.Expr))]
         found = [[node] for node in nodes if ast.unparse(node) == wanted]
-        # An expression that is a statement is found as the statement alone.
+        # An expression that is a statement is found only as a statement.
         inner = {id(nodes[0].value) for nodes in found if isinstance(nodes[0], ast.Expr)}
         return [nodes for nodes in found if id(nodes[0]) not in inner]
     found = []
@@ -148,18 +148,18 @@ def _equal(scope: ast.AST, wanted: str) -> list[list[ast.AST]]:
 
 
 def _offset(lines: list[str], line: int, column: int) -> int:
-    """Return the place in the text of a line, from 1, and a column in UTF-8 bytes, from 0."""
+    """Return the index in the text of a line, from 1, and a column in UTF-8 bytes, from 0."""
     return sum(map(len, lines[: line - 1])) + len(lines[line - 1].encode()[:column].decode())
 
 
 def first_failed(output: str) -> str:
-    """Return the first test that failed by pytest's output: file and name."""
+    """Return the file and name of the first failed test in pytest's output."""
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
     return failed.group(1).rpartition("/")[2] if failed else "(unnamed)"
 
 
 SERVER_DIED = 98
-# Plugins that these runs do not use take a second to load.
+# Loading plugins that these runs do not use would take a second.
 PYTEST = [
     *("-x", "-q", "-o", "addopts=", "-m", "not slow", "--strict-markers", "--import-mode=importlib"),
     *(
@@ -168,7 +168,7 @@ PYTEST = [
         for word in ("-p", f"no:{name}")
     ),
 ]
-# Importing TensorFlow takes longer than most tests: done once for each copy, and every run of tests is a fork of that.
+# Importing TensorFlow takes longer than most tests: it is done once per copy, and each run of tests is a fork.
 SERVER = """
 import gc, json, os, signal, sys
 import gymnasium, hypothesis.extra.numpy, matplotlib.pyplot, numpy, pytest, safetensors.numpy, scipy.stats
@@ -204,7 +204,7 @@ for line in sys.stdin:
 
 
 class Copy:
-    """A copy of the tree, whose packages its tests import."""
+    """A copy of the tree, with a process that runs tests on it."""
 
     def __init__(self, folder: Path):
         self.root, self._written = folder.resolve(), 0
@@ -213,7 +213,7 @@ class Copy:
             shutil.copytree(ROOT / name, folder / name, ignore=skipped)
         for path in ROOT.glob("*.md"):
             shutil.copy(path, folder)
-        (folder / "ddpg_envs").symlink_to("envs")  # its name where it is installed
+        (folder / "ddpg_envs").symlink_to("envs")  # the package's name when it is installed
         shutil.copy(ROOT / "pyproject.toml", folder)
         self._server = subprocess.Popen(
             [sys.executable, "-c", SERVER],
@@ -236,9 +236,9 @@ class Copy:
         """Run ``tests`` until the first one fails; return the exit status (< 0: a signal) and pytest's output.
 
         Args:
-            tests: what pytest is given.
-            timeout: seconds, after which SIGALRM ends them.
-            processor: seconds of processor time, after which SIGPROF does; 0: without a limit.
+            tests: pytest's arguments.
+            timeout: seconds until SIGALRM ends them.
+            processor: seconds of processor time until SIGPROF ends them; 0 means no limit.
         """
         output = self.root / "output"
         output.unlink(missing_ok=True)
@@ -247,7 +247,7 @@ class Copy:
         return status, output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
 
     def failure(self, tests: list[str], timeout: float) -> str | None:
-        """Run ``tests`` until the first one fails; return its name, or ``None`` where all pass."""
+        """Run ``tests`` until the first one fails; return its name, or ``None`` if all pass."""
         status, text = self.run(tests, timeout)
         if status == 0:
             return None
@@ -259,7 +259,7 @@ class Copy:
 
     @contextlib.contextmanager
     def changed(self, file: str, change: Callable[[str], str]) -> Iterator[None]:
-        """Let ``change`` of its text stand in a file for a while."""
+        """Apply ``change`` to a file's text for the duration of the block."""
         path = self.root / file
         source = path.read_text(encoding="utf-8")
         try:
@@ -269,19 +269,19 @@ class Copy:
             self._write(path, source)
 
     def failure_under(self, mutant: Mutant, timeout: float) -> str | None:
-        """Run a mutant's tests on the copy with the mutant in it; take it out again."""
+        """Run a mutant's tests on the copy with the mutant's change."""
         with self.changed(mutant.file, lambda source: broken(mutant, source)):
             return self.failure([mutant.tests], timeout)
 
     def _write(self, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
-        # Bytecode is of a size and a second of modification: no two texts of a file have the same.
+        # Python compares bytecode with its source by size and second of modification, so each text gets its own time.
         self._written += 1
         os.utime(path, (self._written, self._written))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the mutants that are asked for; return 1 if one survived, is stale, or has tests that do not pass."""
+    """Run the selected mutants; return 1 if one survives, is stale, or has tests that do not pass."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="mutants of these names, or beginnings of names")
     parser.add_argument("--list", action="store_true", help="print the mutants and do nothing")

@@ -1,8 +1,8 @@
-"""Plain mutations of Python statements: which there are, at which place of the syntax tree, and their source text.
+"""Simple mutations of Python statements: which exist, where in the syntax tree, and their source text.
 
-A place is a statement, the part of it that a mutation rewrites (the whole of a simple statement, the header of a
-compound one), and the number of the mutated node in a walk through that part. Docstrings, annotations, imports and
-texts written for people (anything but names, such as keys of a dictionary) are left alone.
+A place is a statement, the part of it that a mutation rewrites (all of a simple statement, the header of a compound
+one), and the index of the mutated node in a walk through that part. Docstrings, annotations, imports and texts for
+people (anything but names, such as keys of a dictionary) are not mutated.
 """
 
 import ast
@@ -33,12 +33,12 @@ class Mutation(NamedTuple):
     """One change of one statement.
 
     Attributes:
-        function: the qualified name of the function or class around the statement; ``""`` at the top of a module.
-        line: of the statement.
+        function: the qualified name of the function or class around the statement; ``""`` is the module.
+        line: the statement's line.
         part: index of the rewritten part among :func:`parts` of the statement.
         node: index of the mutated node in a breadth-first walk through the part.
-        kind: what is done, such as ``"comparison"``.
-        choice: which of the replacements of that kind at that node.
+        kind: the kind of mutation, such as ``"comparison"``.
+        choice: index among the replacements of that kind for that node.
     """
 
     function: str
@@ -54,7 +54,7 @@ class Mutation(NamedTuple):
 
 
 def statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield every statement that is run, in the order of the source, with the function or class around it."""
+    """Yield every statement that runs, in source order, with the function or class around it."""
 
     def walk(body: list[ast.stmt], around: str, needed: set[str]) -> Iterator[tuple[str, ast.stmt]]:
         for index, statement in enumerate(body):
@@ -82,7 +82,7 @@ def statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def parts(statement: ast.stmt) -> list[ast.AST]:
-    """Return the parts of a statement that a mutation may rewrite, each with a place of its own in the source."""
+    """Return the parts of a statement that a mutation may rewrite, each with its own location in the source."""
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Pass, ast.Global, ast.Nonlocal, ast.Try)):
         return []
     if isinstance(statement, ast.AnnAssign):
@@ -118,10 +118,10 @@ def mutations(function: str, statement: ast.stmt) -> list[Mutation]:
 
 
 def mutated(source: str, mutation: Mutation) -> str:
-    """Return ``source`` with the mutation made.
+    """Return the mutated source.
 
     Raises:
-        LookupError: there is no such place in it.
+        LookupError: if the source does not have the mutation's place.
     """
     part, node, new = _change(source, mutation)
     changed = new if node is part else _Replace(node, new).visit(part)
@@ -130,13 +130,13 @@ def mutated(source: str, mutation: Mutation) -> str:
 
 
 def described(source: str, mutation: Mutation) -> str:
-    """Return what is replaced by what, in one line."""
+    """Return the original and the replacement, in one line."""
     _, node, new = _change(source, mutation)
     return " -> ".join(" ".join(ast.unparse(ast.fix_missing_locations(one)).split()) for one in (node, new))
 
 
 def _change(source: str, mutation: Mutation) -> tuple[ast.AST, ast.AST, ast.AST]:
-    """Return the part of a statement that a mutation rewrites, the node in it, and what takes the node's place."""
+    """Return the part of a statement that a mutation rewrites, the node in it, and the node's replacement."""
     for _, statement in statements(ast.parse(source)):
         if statement.lineno == mutation.line and mutation in mutations(mutation.function, statement):
             part = parts(statement)[mutation.part]
@@ -147,11 +147,11 @@ def _change(source: str, mutation: Mutation) -> tuple[ast.AST, ast.AST, ast.AST]
 
 
 def lines(source: str, mutation: Mutation) -> tuple[range, bool]:
-    """Return the lines that run what is mutated, and whether it runs when the module is imported.
+    """Return the lines whose execution runs the mutated code, and whether it runs when the module is imported.
 
-    Of a default value these are the lines of its function; of a class's or module's statement, none but the import's.
+    For a default value these are the lines of its function; for statements of a class or module there are none.
     """
-    within = {"": False}  # whether a name is a function's, or something's inside one
+    within = {"": False}  # whether a name is a function's, or inside one
     for around, statement in statements(ast.parse(source)):
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             name = f"{around}.{statement.name}".lstrip(".")
@@ -165,7 +165,7 @@ def lines(source: str, mutation: Mutation) -> tuple[range, bool]:
 
 
 def all_statements(folder: Path, package: str = "ddpg") -> list[tuple[str, list[Mutation]]]:
-    """Return, for each statement below ``folder`` that can be mutated, its file and its mutations; files sorted."""
+    """Return, for each statement below ``folder`` that can be mutated, its file and its mutations, sorted by file."""
     found = []
     for path in sorted((folder / package).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -176,7 +176,7 @@ def all_statements(folder: Path, package: str = "ddpg") -> list[tuple[str, list[
 
 
 def _names_of_inner_functions(function: ast.FunctionDef) -> set[str]:
-    """Return the names that functions inside ``function`` declare nonlocal, but for those that it declares so itself.
+    """Return the names that inner functions of ``function`` declare nonlocal, except those that it declares so itself.
 
     Without an assignment to them in ``function`` the module does not compile.
     """
@@ -193,7 +193,7 @@ def _for_type_checkers(statement: ast.stmt) -> bool:
 
 
 def _nodes(part: ast.AST) -> list[ast.AST]:
-    """Return the nodes that may be mutated: not in annotations, nor the texts and formats of f-strings."""
+    """Return the nodes that may be mutated: not those in annotations, nor texts and formats of f-strings."""
     found, queue = [], [part]
     while queue:
         node = queue.pop(0)
@@ -209,7 +209,7 @@ def _nodes(part: ast.AST) -> list[ast.AST]:
 
 
 def _replacements(node: ast.AST, condition: bool) -> dict[str, list[Callable[[], ast.AST]]]:
-    """Return, by kind, functions that return what may stand in the place of ``node``."""
+    """Return, by kind, functions that return replacements of ``node``."""
     found: dict[str, list[Callable[[], ast.AST]]] = {}
     droppable = (ast.Expr, ast.Assign, ast.AugAssign, ast.Delete, ast.Raise, ast.Assert, ast.Continue, ast.Break)
     if isinstance(node, droppable) and not getattr(node, "needed", False):
@@ -282,7 +282,7 @@ class _Replace(ast.NodeTransformer):
 
 
 def _spliced(source: str, part: ast.AST, text: str) -> str:
-    """Return ``source`` with ``text`` in the place of ``part``; columns count bytes."""
+    """Return ``source`` with ``part`` replaced by ``text``; columns count bytes."""
     lines = [line.encode() for line in source.splitlines(keepends=True)]
     before = b"".join(lines[: part.lineno - 1]) + lines[part.lineno - 1][: part.col_offset]
     after = lines[part.end_lineno - 1][part.end_col_offset :] + b"".join(lines[part.end_lineno :])

@@ -1,19 +1,19 @@
-"""Break the package at random places, one mutation at a time, and see whether a test turns red.
+"""Break the package at random places, one mutation at a time, and check that a test fails.
 
     .venv/bin/python tests/tools/random_mutants.py --measure
     .venv/bin/python tests/tools/random_mutants.py [--count N] [--seed S] [--again] [--list]
 
-``--measure`` runs the tests once under coverage, a process for each folder of tests, and keeps in ``--state`` which
-test runs which lines, and for how long. Without it, ``--count`` mutants are sampled: a statement of ``ddpg/``
-uniformly, then one of its mutations (``mutations.py``) uniformly. Each is made in a copy of the tree, and the tests
-that run the mutated line are run until one fails: those of the module's own folder first, the fastest first, for at
-most ``--budget`` seconds by the durations that were measured. A mutant in a line that no test runs survives at once.
-As long as not every folder is measured, the files that name the module and the function most are run instead.
+``--measure`` runs the tests once under coverage, in a process for each folder of tests, and stores in ``--state`` which
+test runs which lines, and for how long. Without it, ``--count`` mutants are sampled: uniformly a statement of
+``ddpg/``, and then one of its mutations (``mutations.py``). Each is made in a copy of the tree, and the tests that run
+the mutated line are run until one fails: first those in the module's own folder, the fastest first, up to ``--budget``
+seconds by the measured durations. A mutant in a line that no test runs survives at once. Until every folder has been
+measured, the tool instead runs the files that most often name the module and the function.
 
-Results go to a CSV, a row a mutant, rewritten after each: an interrupted sample goes on where it was. ``--again``
-runs those once more that were not killed; ``--tests`` names the tests to run in place of the chosen ones (for lines
-that only other processes run). What survives and is equivalent stands in ``random_mutants_equivalent.toml``, with the
-reason. Mutants may do anything, such as sending signals: run them in a container.
+The results are a CSV with a row per mutant, rewritten after each; an interrupted sample continues where it was.
+``--again`` repeats those mutants that were not killed; ``--tests`` replaces the chosen tests (for lines that only
+other processes run). ``random_mutants_equivalent.toml`` lists survivors that are equivalent, with the reason. Mutants
+may do anything, such as sending signals: run them in a container.
 """
 
 import argparse
@@ -38,11 +38,11 @@ import mutations
 ROOT = mutants.ROOT
 RESULTS = Path(__file__).with_name("random_mutants.csv")
 EQUIVALENT = Path(__file__).with_name("random_mutants_equivalent.toml")
-ELSEWHERE = ("benchmarks", "envs", "golden", "tools")  # tests of other packages, and of these tools
-PAGES = ("test_documentation.py", "test_notebooks.py")  # run whole pages, for minutes
+ELSEWHERE = ("benchmarks", "envs", "golden", "tools")  # tests of other packages and of these tools
+PAGES = ("test_documentation.py", "test_notebooks.py")  # run complete pages for minutes
 COVERAGE = "[run]\nsource_pkgs = ddpg\n"
 NO_TESTS = 5  # pytest's exit status
-PATIENCE = 900  # seconds on a busy machine for tests that hang; those that compute are ended by processor time
+PATIENCE = 900  # seconds for tests that hang, on a busy machine; processor time limits tests that compute
 KILLED = ("killed", "timeout")
 
 
@@ -61,13 +61,13 @@ class Sampled:
 
     @property
     def folder(self) -> str:
-        """The folder of tests of the module's room; ``"tests/test_"`` is the tests of no room."""
+        """The test folder of the module's subpackage; ``"tests/test_"`` for modules without one."""
         room = Path(self.file).parts[1]
         return "tests/test_" if room.endswith(".py") else f"tests/{room}/"
 
 
 def sample(count: int, seed: int, root: Path = ROOT) -> list[Sampled]:
-    """Return ``count`` mutants, none twice: each a uniformly random mutation of a uniformly random statement."""
+    """Return ``count`` different mutants: each a uniformly random mutation of a uniformly random statement."""
     population = mutations.all_statements(root)
     rng = random.Random(seed)
     found: dict[Sampled, None] = {}
@@ -78,14 +78,14 @@ def sample(count: int, seed: int, root: Path = ROOT) -> list[Sampled]:
 
 
 def folders() -> list[tuple[str, list[Path]]]:
-    """Return the folders of tests, and under ``"top"`` the files that are in none."""
+    """Return the folders of tests, and under ``"top"`` the files outside them."""
     found = [(path.name, [path]) for path in sorted((ROOT / "tests").iterdir()) if any(path.glob("test_*.py"))]
     found = [(name, paths) for name, paths in found if name not in ELSEWHERE]
     return [*found, ("top", sorted({*(ROOT / "tests").glob("test_*.py")} - {ROOT / "tests" / name for name in PAGES}))]
 
 
 def named(mutant: Sampled, count: int = 3) -> list[str]:
-    """Return the files of tests that name the mutant's module, class and function most, its own folder's first."""
+    """Return the test files that most often name the mutant's module, class and function, its own folder's first."""
     words = {Path(mutant.file).stem, *mutant.mutation.function.split(".")} - {"", "__init__"}
     scores = {}
     for path in (path for _, paths in folders() for place in paths for path in [*place.glob("test_*.py"), place]):
@@ -125,7 +125,7 @@ class Coverage:
 
     @staticmethod
     def measure(state: Path) -> None:
-        """Run every folder of tests that has not been measured yet, each in a process."""
+        """Run every folder of tests that has not been measured yet, each in its own process."""
         state.mkdir(parents=True, exist_ok=True)
         settings = state / "coveragerc"
         settings.write_text(COVERAGE, encoding="utf-8")
@@ -154,7 +154,7 @@ class Coverage:
     def chosen(self, mutant: Sampled, source: str, budget: float) -> list[str]:
         """Return the tests to run: those of the line, its own folder's first, the fastest first, up to ``budget`` s.
 
-        What runs when a module is imported belongs to every test that runs anything of it.
+        Code that runs at a module's import is assigned to every test that runs any line of the module.
         """
         lines, imported = mutations.lines(source, mutant.mutation)
         tests = self.of(mutant.file, lines)
@@ -181,18 +181,18 @@ class Coverage:
 
 
 class Trials:
-    """Runs tests on a copy with a mutant in it, and on the unbroken copy those that no measure has seen pass.
+    """Runs tests on a copy with a mutant, and on the unchanged copy those that were not measured as passing.
 
     Args:
         copy: the copy.
-        passed: tests that pass unbroken.
+        passed: tests that pass on the unchanged copy.
     """
 
     def __init__(self, copy: mutants.Copy, passed: Iterable[str]):
         self._copy, self._passed, self._red = copy, set(passed), set()
 
     def verdict(self, mutant: Sampled, tests: list[str], processor: float) -> tuple[str, str]:
-        """Return killed, timeout or survived, and by which test; ``processor``: seconds of it that the tests have."""
+        """Return killed, timeout or survived, and the test; ``processor`` limits the tests' processor seconds."""
         while True:
             without = [word for test in self._red for word in ("--deselect", test)]
             with self._copy.changed(mutant.file, lambda source: mutations.mutated(source, mutant.mutation)):
@@ -208,10 +208,10 @@ class Trials:
                 return "killed", f"(status {status})"
             if self._passes(test := failed[1]):
                 return "killed", test.removeprefix("tests/")
-            tests = [name for name in tests if name != test]  # a file that cannot be collected
+            tests = [name for name in tests if name != test]  # its file cannot be collected
 
     def _passes(self, test: str) -> bool:
-        """Whether a test passes on the unbroken copy."""
+        """Return whether a test passes on the unchanged copy."""
         if test not in self._passed | self._red:
             status, _ = self._copy.run([test.partition("[")[0]], PATIENCE)
             (self._red if status else self._passed).add(test)
@@ -219,7 +219,7 @@ class Trials:
 
 
 def read_results(path: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of a CSV of results by their mutants' names."""
+    """Return the rows of a results CSV by mutant name."""
     if not path.exists():
         return {}
     with path.open(encoding="utf-8", newline="") as file:
@@ -227,7 +227,7 @@ def read_results(path: Path) -> dict[str, dict[str, str]]:
 
 
 def write_results(path: Path, rows: Iterable[dict[str, str]]) -> None:
-    """Replace the CSV of results."""
+    """Replace the results CSV."""
     aside = path.with_suffix(".new")
     with aside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, ("mutant", "verdict", "seconds", "tests", "failed", "change"))
@@ -237,12 +237,12 @@ def write_results(path: Path, rows: Iterable[dict[str, str]]) -> None:
 
 
 def equivalent() -> dict[str, str]:
-    """Return, by name, why mutants that survive change nothing that matters."""
+    """Return, by name, why a surviving mutant is equivalent."""
     return mutants.tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")) if EQUIVALENT.exists() else {}
 
 
 def report(rows: Iterable[dict[str, str]]) -> str:
-    """Return how many there are of each verdict, and the share that was killed."""
+    """Return the number of each verdict, and the share that was killed."""
     counts = Counter(row["verdict"] for row in rows)
     total, killed = sum(counts.values()), sum(counts[name] for name in KILLED)
     words = ", ".join(f"{count} {name}" for name, count in counts.most_common())

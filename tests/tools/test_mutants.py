@@ -1,4 +1,4 @@
-"""The list of mutants goes with the source: every node to replace is in its function. Nothing is run."""
+"""The list of mutants matches the source: every node to replace is in its function. No mutant is run."""
 
 import ast
 import functools
@@ -15,19 +15,19 @@ MUTANTS = sorted(mutants.listed(), key=lambda mutant: mutant.file)  # a source i
 
 
 @functools.lru_cache(1)
-def syntax(source):
+def dump_of(source):
     return ast.dump(ast.parse(source))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_is_not_stale(mutant):
     source = (mutants.ROOT / mutant.file).read_text(encoding="utf-8")
-    changed = mutants.broken(mutant, source)  # LookupError: it is stale
+    changed = mutants.broken(mutant, source)  # raises LookupError if it is stale
     assert changed != source
     if mutant.file.endswith(".py"):
         tree = ast.parse(changed)
         compile(tree, mutant.file, "exec")
-        assert ast.dump(tree) != syntax(source)
+        assert ast.dump(tree) != dump_of(source)
     file, _, test = mutant.tests.partition("::")
     assert f"def {test.partition('[')[0]}" in (mutants.ROOT / file).read_text(encoding="utf-8")
 
@@ -69,7 +69,7 @@ def test_a_node_in_its_function_is_replaced(function, node, becomes, occurrence,
     compile(changed, "a.py", "exec")
 
 
-def test_staleness_is_seen(tmp_path):
+def test_stale_mutants_are_reported(tmp_path):
     (tmp_path / "a.py").write_text(SOURCE)
     (tmp_path / "a.toml").write_text("one = 1\ntwo = 1\n")
 

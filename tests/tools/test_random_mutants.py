@@ -1,4 +1,4 @@
-"""The sampler of random mutants: which mutations there are, and that each is a change of one place."""
+"""The sampler of random mutants: its mutations, each of which changes one place."""
 
 import ast
 import importlib
@@ -35,8 +35,8 @@ class Box(Base, size=2):
 '''
 
 
-def made(source):
-    """Return every mutation of a source with what it replaces by what."""
+def described_mutations(source):
+    """Return every mutation of a source with its description."""
     found = [
         one
         for around, statement in mutations.statements(ast.parse(source))
@@ -46,7 +46,7 @@ def made(source):
 
 
 def test_mutations_by_hand():
-    rows = sorted((one.function, one.kind, text) for one, text in made(SOURCE).items())
+    rows = sorted((one.function, one.kind, text) for one, text in described_mutations(SOURCE).items())
     assert rows == sorted(
         [
             ("", "drop", "LIMIT = 3 -> pass"),
@@ -84,8 +84,8 @@ def test_mutations_by_hand():
     )
 
 
-def test_what_an_inner_function_declares_nonlocal_stays_assigned():
-    """Without the outer assignment the module would not compile; the inner ones may go."""
+def test_the_assignment_of_a_variable_that_an_inner_function_declares_nonlocal_stays():
+    """Removing the outer assignment would break compilation; the inner ones can be removed."""
     source = """
 def outer():
     count = 0
@@ -97,19 +97,19 @@ def outer():
             nonlocal count
             count = 2
 """
-    dropped = {(one.function, text) for one, text in made(source).items() if one.kind == "drop"}
+    dropped = {(one.function, text) for one, text in described_mutations(source).items() if one.kind == "drop"}
     assert dropped == {
         ("outer", "other = count -> pass"),
         ("outer.inner", "count = 1 -> pass"),
         ("outer.inner.innermost", "count = 2 -> pass"),
     }
-    for mutation in made(source):
+    for mutation in described_mutations(source):
         compile(mutations.mutated(source, mutation), "source", "exec")
 
 
-def test_a_mutation_changes_one_statement_and_nothing_else():
+def test_a_mutation_changes_only_one_statement():
     before = SOURCE.splitlines()
-    for mutation in made(SOURCE):
+    for mutation in described_mutations(SOURCE):
         changed = mutations.mutated(SOURCE, mutation)
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE))
         after = changed.splitlines()
@@ -121,15 +121,17 @@ def test_a_mutation_changes_one_statement_and_nothing_else():
 
 
 def test_lines_that_run_a_mutation():
-    """A default value belongs to its function's lines; what is run by an import alone is told apart."""
+    """A default value belongs to the lines of its function; code that only an import runs is marked."""
     text = "A = 1\n\ndef f(x=2):\n    y = (\n        x + 3\n    )\n    return y\n"
-    lines = {text: mutations.lines(text_of, one) for text_of in [text] for one, text in made(text_of).items()}
+    lines = {
+        text: mutations.lines(text_of, one) for text_of in [text] for one, text in described_mutations(text_of).items()
+    }
     assert lines["1 -> 2"] == (range(1, 2), True)
     assert lines["2 -> 3"] == (range(3, 8), False)
     assert lines["3 -> 4"] == (range(4, 7), False)
 
 
-def test_a_sample_is_of_its_seed_and_every_mutant_can_be_made():
+def test_a_sample_depends_on_its_seed_and_every_mutant_can_be_made():
     sample = random_mutants.sample(60, 1)
     assert len({mutant.name for mutant in sample}) == 60
     assert random_mutants.sample(20, 1) == sample[:20]
@@ -139,7 +141,7 @@ def test_a_sample_is_of_its_seed_and_every_mutant_can_be_made():
         compile(mutations.mutated(source, mutant.mutation), mutant.file, "exec")
 
 
-def test_tests_of_the_own_folder_come_first_and_within_the_budget(tmp_path):
+def test_tests_of_the_modules_folder_run_first_and_within_the_budget(tmp_path):
     (tmp_path / "a.xml").write_text(
         "<testsuite>"
         '<testcase classname="tests.runs.test_x" name="test_own" time="3"/>'
@@ -150,7 +152,7 @@ def test_tests_of_the_own_folder_come_first_and_within_the_budget(tmp_path):
         "</testsuite>"
     )
     source = "def f():\n    return 1\n"
-    (mutation,) = [one for one, text in made(source).items() if text == "1 -> 2"]
+    (mutation,) = [one for one, text in described_mutations(source).items() if text == "1 -> 2"]
     covered = random_mutants.Coverage(tmp_path)
     covered.unmeasured = set()
     mutant = random_mutants.Sampled("ddpg/runs/x.py", mutation)
@@ -160,7 +162,7 @@ def test_tests_of_the_own_folder_come_first_and_within_the_budget(tmp_path):
     assert len(covered.chosen(mutant, source, 60)) == 3
 
 
-def test_results_are_read_as_they_were_written(tmp_path):
+def test_results_are_read_as_written(tmp_path):
     names = ("mutant", "verdict", "seconds", "tests", "failed", "change")
     rows = [
         dict(zip(names, row, strict=True))
@@ -172,8 +174,8 @@ def test_results_are_read_as_they_were_written(tmp_path):
     assert random_mutants.read_results(tmp_path / "none.csv") == {}
 
 
-def test_what_survived_has_a_reason_or_is_reported():
-    """The committed sample: a row a mutant, and reasons of none that was killed."""
+def test_only_survivors_have_a_reason():
+    """In the committed sample."""
     results = random_mutants.read_results(random_mutants.RESULTS)
     assert len(results) > 100
     assert {row["verdict"] for row in results.values()} <= {"killed", "timeout", "survived", "not run"}
