@@ -83,12 +83,12 @@ def run(program: Path, compiler: Compiler, **kwargs) -> subprocess.CompletedProc
 
 def warnings_of(compiler: Compiler, folder: Path) -> str:
     """Return the compiler's warnings about the policy, compiled with and without its self-test."""
-    said = ""
+    output = ""
     for define in ([], ["-DPOLICY_MAIN"]):
         strict = [option for option in STRICT if "std" not in option or "c++" not in " ".join(compiler.command)]
         command = [*compiler.command, *strict, *define, "-c", "policy.c", "-o", "policy.o"]
-        said += subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300).stderr
-    return said
+        output += subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300).stderr
+    return output
 
 
 DRIVER = """\

@@ -74,5 +74,5 @@ class Pool:
                 rows.append((observation, reward, terminated and not truncated, truncated))
             self.ended[index] = rows[-1][2] or rows[-1][3]
         observations, rewards, terminated, truncated = zip(*rows, strict=True)
-        told = {"elapsed_step": np.zeros(len(rows), np.int32)}
-        return np.stack(observations), np.array(rewards, np.float32), np.array(terminated), np.array(truncated), told
+        info = {"elapsed_step": np.zeros(len(rows), np.int32)}
+        return np.stack(observations), np.array(rewards, np.float32), np.array(terminated), np.array(truncated), info

@@ -90,8 +90,10 @@ def train_by_hand(place, returns, steps=100):
     saved.mkdir(parents=True)
     (saved / "manifest.json").write_text("{}")
     made = {"algorithm": group.algorithm, "seed": place.cell.seed, "config": group.options, "versions": {}}
-    asked = {name: getattr(group, name) for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes")}
-    made |= asked | {"env_id": group.env_id, "n_envs": 1, "vectorization": "sync", "command": []}
+    settings = {
+        name: getattr(group, name) for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes")
+    }
+    made |= settings | {"env_id": group.env_id, "n_envs": 1, "vectorization": "sync", "command": []}
     run_config.write(folder, made)
     rows = [f"{50 * (index + 1)},{value},1.5," for index, value in enumerate(returns)]
     (folder / "evaluations.csv").write_text("\n".join(["timesteps,mean_return,std_return,success_rate", *rows, ""]))

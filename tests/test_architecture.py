@@ -145,8 +145,8 @@ def imports(module, typing=True):
             home = module if SOURCES[module].name == "__init__.py" else module.rpartition(".")[0]
             folder = f"{home}." if node.level else ""
             for alias in node.names:
-                whole = f"{folder}{node.module}.{alias.name}"
-                found.add(whole if whole in SOURCES else f"{folder}{node.module}")
+                full_name = f"{folder}{node.module}.{alias.name}"
+                found.add(full_name if full_name in SOURCES else f"{folder}{node.module}")
     return found
 
 

@@ -293,10 +293,10 @@ WITH_A_PAGE = {
 def test_every_added_option_has_a_page():
     """With what, when, source, deviation, and an equation."""
     pages = sorted((DOCS / "options").glob("*.md"))
-    told = [option for page in pages for option in options_on(page)]
-    assert len(told) == len({*told}), "an option is on one page"
-    assert {*told} >= WITH_A_PAGE
-    assert {*told} <= {field.name for kind in CONFIGS.values() for field in dataclasses.fields(kind)}
+    listed_options = [option for page in pages for option in options_on(page)]
+    assert len(listed_options) == len({*listed_options}), "an option is on one page"
+    assert {*listed_options} >= WITH_A_PAGE
+    assert {*listed_options} <= {field.name for kind in CONFIGS.values() for field in dataclasses.fields(kind)}
     for page in pages:
         text = page.read_text(encoding="utf-8")
         for part in ("**What.** ", "**When.** ", "**Source.** ", "**Deviation.** "):
@@ -311,8 +311,8 @@ def test_every_recipes_page_has_its_options_and_the_command_that_replicates_it()
     for recipe in RECIPES:
         text = (DOCS / "recipes" / f"{recipe}.md").read_text(encoding="utf-8")
         assert re.search(rf"^ddpg train \S+ --recipe {recipe} ", text, flags=re.MULTILINE), recipe
-        told = {*re.findall(r"`(\w+)`", text), *re.findall(r"\[(\w+)\]\(\.\./options", text)}
-        assert {*read_recipe(recipe)} <= told, f"{recipe}: { ({*read_recipe(recipe)} - told) }"
+        listed_options = {*re.findall(r"`(\w+)`", text), *re.findall(r"\[(\w+)\]\(\.\./options", text)}
+        assert {*read_recipe(recipe)} <= listed_options, f"{recipe}: { ({*read_recipe(recipe)} - listed_options) }"
 
 
 def test_every_page_is_in_the_contents():

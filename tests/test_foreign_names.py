@@ -243,9 +243,9 @@ def test_flags_in_a_file_of_options_are_reported_as_flags(command, verb, tmp_pat
     for name in sorted(command.flags().keys() - {"env"}):
         path.write_text(f"{name} = 3\n")
         assert main([verb, "Pendulum-v1", "--config", str(path)]) == 2
-        told = capsys.readouterr().err
-        assert f"no field '{name}': it is a flag of ddpg {verb}, not an option of the algorithm" in told
-        assert f"--{name.replace('_', '-')} on the command line" in told
+        error = capsys.readouterr().err
+        assert f"no field '{name}': it is a flag of ddpg {verb}, not an option of the algorithm" in error
+        assert f"--{name.replace('_', '-')} on the command line" in error
 
 
 def test_a_studys_setting_inside_a_table_is_reported_as_such(tmp_path, capsys):

@@ -143,11 +143,11 @@ def test_a_vector_that_exceeds_the_goal_is_at_100_percent(monkeypatch):
 
 def test_the_bar_shows_that_the_update_is_being_compiled(monkeypatch):
     terminal = use_terminal(monkeypatch)
-    said = []
+    texts = []
 
     class RecordingBar(ProgressBar):
         def on_update(self, agent, metrics):
-            said.append(terminal.text())
+            texts.append(terminal.text())
             super().on_update(agent, metrics)
 
     config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False)
@@ -156,12 +156,12 @@ def test_the_bar_shows_that_the_update_is_being_compiled(monkeypatch):
     agent.learn(8, [RecordingBar()])
     seconds = agent.compile_seconds
     assert seconds > 0
-    assert "8/8" not in said[0]
-    assert "compiling the update [" in said[0]
+    assert "8/8" not in texts[0]
+    assert "compiling the update [" in texts[0]
     assert "compiling" not in last_line(terminal)
     agent.learn(8, [RecordingBar()])
     assert agent.compile_seconds == seconds
-    assert terminal.text().count("compiling") == said[0].count("compiling")
+    assert terminal.text().count("compiling") == texts[0].count("compiling")
 
 
 def test_only_notices_are_suppressed(capfd):

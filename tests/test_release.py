@@ -131,8 +131,8 @@ def test_other_platforms_are_tested():
 def test_files_named_by_a_workflow_exist(workflow):
     for step in steps(workflow):
         assert ("uses" in step) != ("run" in step)
-        told = re.sub(r"\S*\$\{\{.*?\}\}\S*", "", step.get("run", ""))  # without names in variables
-        for path in re.findall(r"(?:\.ci|constraints|benchmarks|tests)/[\w./-]+", told):
+        command = re.sub(r"\S*\$\{\{.*?\}\}\S*", "", step.get("run", ""))  # without names in variables
+        for path in re.findall(r"(?:\.ci|constraints|benchmarks|tests)/[\w./-]+", command):
             assert (ROOT / path).exists(), path
         if "uses" in step:
             assert re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])

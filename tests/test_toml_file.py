@@ -62,9 +62,9 @@ def test_commands_exit_with_status_2(tmp_path, monkeypatch, capsys, command, kin
     else:
         path.write_text(HOSTILE["5001 digits" if kind == "integer" else "20000 dotted keys"][0])
     assert main([*command, str(path)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("ddpg: error: ")
-    assert said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("ddpg: error: ")
+    assert error.count("\n") == 1
 
 
 def test_opening_a_pipe_does_not_block(tmp_path):

@@ -205,13 +205,13 @@ def test_rewards_that_differ_from_compute_rewards_are_warned_of_once(share):
     others = buffer._rewards[: int(19 * share)]
     others *= 0.1
     rows = np.tile(np.arange(19), (2, 1))
-    said = f"compute_reward -1 achieved_goal [1.0] desired_goal [30.0] -0.1 {2 * len(others)} 38"
+    words = f"compute_reward -1 achieved_goal [1.0] desired_goal [30.0] -0.1 {2 * len(others)} 38"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
             relabel(buffer.gather(rows), rows, np.random.default_rng(0))
     assert len(caught) == 1
-    assert not lacking(str(caught[0].message), said)
+    assert not lacking(str(caught[0].message), words)
 
 
 def test_a_reward_is_not_changed_by_rounding_to_float32():

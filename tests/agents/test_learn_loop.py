@@ -106,16 +106,16 @@ def test_a_vector_in_processes_gives_the_results_of_one_in_this_process():
 def test_an_interrupted_agent_resumes_exactly(tmp_path):
     """14 steps are two episodes; at their end an update is due, which the checkpoint keeps."""
     config = SMALL.replace(overlap=True, noise="ornstein_uhlenbeck", learning_rate_schedule="constant")
-    whole = DDPG(Counting(7), config, seed=0).learn(14).learn(9)
+    uninterrupted = DDPG(Counting(7), config, seed=0).learn(14).learn(9)
     first = DDPG(Counting(7), config, seed=0).learn(14)
     assert first.loop.owed_updates == 1
     first.save(tmp_path / "c")
     rest = DDPG.load(tmp_path / "c", Counting(7)).learn(9)
-    assert rest.num_updates == whole.num_updates == 22
+    assert rest.num_updates == uninterrupted.num_updates == 22
     # Observations contain the episode's number, which restarts in a new environment.
-    assert len(rest.replay) == len(whole.replay)
+    assert len(rest.replay) == len(uninterrupted.replay)
     same = DDPG(Counting(7), config, seed=0).learn(3).learn(20)
-    np.testing.assert_array_equal(weights_of(same), weights_of(whole))
+    np.testing.assert_array_equal(weights_of(same), weights_of(uninterrupted))
 
 
 def no_update_thread_is_left():

@@ -143,12 +143,12 @@ def test_priorities_are_the_errors_of_all_updates_in_a_call():
 def test_acting_and_learning_normalise_alike():
     """Observations [0, 1] and [4, 3] are normalised to ±1, for both critic and actor."""
     agent, plain = agent_of(normalize_observations=True), agent_of()
-    told = []
+    results = []
     for other, states in ((agent, [[0, 1], [4, 3]]), (plain, [[-1, -1], [1, 1]])):
         for before, after in (states, states[::-1]):
             other.observe(before, [1.0], 1.0, after, False, False)
-        told.append(other.update(8))
-    assert told[0] == pytest.approx(told[1], rel=1e-4)
+        results.append(other.update(8))
+    assert results[0] == pytest.approx(results[1], rel=1e-4)
     query = np.array([[6.0, 2.0], [4.0, 1e9]])
     np.testing.assert_allclose(agent.predict(query)[0], plain.predict([[2.0, 0.0], [1.0, 10.0]])[0], atol=1e-4)
     np.testing.assert_array_equal(agent.replay.arrays()["observations"], [[0, 1], [4, 3]])  # stored as observed

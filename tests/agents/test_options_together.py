@@ -49,8 +49,8 @@ def test_each_option_on_each_path(name, value, needs, path):
     if (name, path[1]) in REFUSED or (value, path[1]) in REFUSED:
         with pytest.raises(UsageError) as refusal:
             learned(options)
-        for told in (name, str(value), *path):
-            assert told in str(refusal.value)
+        for word in (name, str(value), *path):
+            assert word in str(refusal.value)
         return
     weights, before = learned(options), learned((*base.items(),))
     assert np.isfinite(weights).all()

@@ -129,7 +129,7 @@ forked("after")
 def test_learning_works_in_a_fork_made_before_tensorflow_is_used_and_is_refused_after():
     command = [sys.executable, "-c", AFTER_A_FORK]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    said = [line.split() for line in done.stdout.splitlines()]
-    assert said[0][:2] == ["before", "learned"]
-    assert said[1:] == [["before", "status", "0"], ["after", "refused", "True"], ["after", "status", "0"]]
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[0][:2] == ["before", "learned"]
+    assert lines[1:] == [["before", "status", "0"], ["after", "refused", "True"], ["after", "status", "0"]]
     assert "Exception ignored" not in done.stderr

@@ -328,19 +328,19 @@ def test_the_lock_is_fair():
         while not (over.is_set() or (waiting.is_set() and lock._queue.locked())):
             waiting.wait(0.001)
 
-    def ask():
+    def take_turns():
         try:
             for _ in range(30):
                 waiting.set()
-                lock(asked)
+                lock(note_turn)
         finally:
             over.set()
 
-    def asked():
+    def note_turn():
         waiting.clear()
         order.append("other")
 
-    together(request_repeatedly, ask)
+    together(request_repeatedly, take_turns)
     runs = [len(list(run)) for who, run in itertools.groupby(order) if who == "owner"]
     assert order.count("other") == 30
     assert sum(runs) <= 3 * 30  # 30 or 31, unless the system wakes the other thread late

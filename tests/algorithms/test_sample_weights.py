@@ -53,16 +53,16 @@ def one_update(kind, driver, batch, **options):
             network.set_network_params([*weights[:-1], weights[-1] + bias])
             if bias == TARGET_BIAS:
                 network.sync_target_network()
-        told = learner.update(session, batch, 1)
-        return float(network.get_network_params()[-1][0]), told
+        result = learner.update(session, batch, 1)
+        return float(network.get_network_params()[-1][0]), result
 
 
 def test_n_step_discounts():
     """y = r + discount·(1 − terminated)·4 = 1, 5, 2.8, −7: the mean of y − 2 is −1.55."""
-    bias, told = one_update("ddpg", "uncompiled", minibatch(DISCOUNTS), n_steps=3)
+    bias, result = one_update("ddpg", "uncompiled", minibatch(DISCOUNTS), n_steps=3)
     assert bias == pytest.approx(BIAS + RATE * 2 * -1.55, rel=1e-5)
-    assert told.td_errors is None
-    assert told.metrics["critic_loss"] == pytest.approx((1 + 9 + 0.64 + 81) / 4, rel=1e-5)
+    assert result.td_errors is None
+    assert result.metrics["critic_loss"] == pytest.approx((1 + 9 + 0.64 + 81) / 4, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ def test_n_step_discounts():
 def test_weights_multiply_each_samples_loss(kind, driver, td_target):
     """δ = −1, 3, 0.8, −9 with weights 1, 0.5, 0.25, 0: the mean is 0.175. The reported loss is unweighted."""
     batch = minibatch(DISCOUNTS, WEIGHTS)
-    bias, told = one_update(kind, driver, batch, prioritised="proportional", td_target=td_target)
+    bias, result = one_update(kind, driver, batch, prioritised="proportional", td_target=td_target)
     assert bias == pytest.approx(BIAS + RATE * 2 * (-1 + 1.5 + 0.2) / 4, rel=1e-5)
-    np.testing.assert_allclose(told.td_errors, [[1, 3, 0.8, 9]], rtol=1e-5)  # of the single update
-    assert next(iter(told.metrics.values())) == pytest.approx((1 + 9 + 0.64 + 81) / 4, rel=1e-5)
+    np.testing.assert_allclose(result.td_errors, [[1, 3, 0.8, 9]], rtol=1e-5)  # of the single update
+    assert next(iter(result.metrics.values())) == pytest.approx((1 + 9 + 0.64 + 81) / 4, rel=1e-5)
 
 
 def test_weights_with_residual_gradient():
     """y of the online network: δ = −1, 2, 0.3, −9; ∂(q − y)/∂b = 1 − discount·(1 − terminated)."""
     batch = minibatch(DISCOUNTS, WEIGHTS)
-    bias, told = one_update("ddpg", "uncompiled", batch, prioritised="proportional", td_target="residual_gradient")
-    np.testing.assert_allclose(told.td_errors, [[1, 2, 0.3, 9]], rtol=1e-5)
+    bias, result = one_update("ddpg", "uncompiled", batch, prioritised="proportional", td_target="residual_gradient")
+    np.testing.assert_allclose(result.td_errors, [[1, 2, 0.3, 9]], rtol=1e-5)
     step = (1 * -1 * 1 + 0.5 * 2 * 0.5 + 0.25 * 0.3 * 0.75) / 4
     assert bias == pytest.approx(BIAS + RATE * 2 * step, rel=1e-5)
 
@@ -99,6 +99,6 @@ def test_lap_uses_the_huber_loss(kind, driver, td_target):
     """y = r + 0.9·(1 − terminated)·4 = 1, 6.6, 1.8, −7 with r = −1.8 for the third: δ = −1, 4.6, −0.2, −9."""
     batch = minibatch()
     batch = batch.replace(rewards=batch.rewards - column([[0, 0, 3.6, 0]]))
-    bias, told = one_update(kind, driver, batch, prioritised="lap", td_target=td_target)
-    np.testing.assert_allclose(told.td_errors, [[1, 4.6, 0.2, 9]], rtol=1e-4)
+    bias, result = one_update(kind, driver, batch, prioritised="lap", td_target=td_target)
+    np.testing.assert_allclose(result.td_errors, [[1, 4.6, 0.2, 9]], rtol=1e-4)
     assert bias == pytest.approx(BIAS + RATE * 2 * (-1 + 1 - 0.2 - 1) / 4, rel=1e-5)

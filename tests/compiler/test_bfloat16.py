@@ -267,16 +267,18 @@ def test_precision_changes_the_weights_and_runs_are_reproducible():
 def test_auto_chooses_the_faster_precision(processor, amx, chosen, monkeypatch, capsys):
     """``auto`` decides by LLVM's name of the processor or by AMX; one line explains a choice of float32."""
     native = NativeLearner
-    asked = []
+    chosen_precisions = []
     monkeypatch.setattr(jit._llvm(), "get_host_cpu_name", lambda: processor)
     monkeypatch.setattr(jit, "host_registers", lambda: RegisterFile(16, 14, bfloat16=True, amx=amx))
-    monkeypatch.setattr(updater, "NativeLearner", lambda *a, **o: asked.append(o["precision"]) or native(*a, **o))
+    monkeypatch.setattr(
+        updater, "NativeLearner", lambda *a, **o: chosen_precisions.append(o["precision"]) or native(*a, **o)
+    )
     with agent_of("auto") as agent:
         assert isinstance(agent.updater.learner, native)
-    assert asked == [chosen]
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == (chosen == "float32")
-    assert not any(lacking(line, f"precision auto {processor} float32") for line in said)
+    assert chosen_precisions == [chosen]
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == (chosen == "float32")
+    assert not any(lacking(line, f"precision auto {processor} float32") for line in lines)
 
 
 @pytest.fixture
@@ -298,8 +300,8 @@ def test_a_processor_without_the_instructions_is_refused(older_processor):
 
 def test_auto_without_the_instructions_is_float32_with_a_message(older_processor, capsys):
     narrow = learned("auto")
-    (said,) = capsys.readouterr().err.strip().splitlines()
-    assert not lacking(said, "precision auto AVX512-BF16 float32")
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert not lacking(line, "precision auto AVX512-BF16 float32")
     np.testing.assert_array_equal(narrow, learned("float32"))
     assert not capsys.readouterr().err
 

@@ -474,8 +474,8 @@ def test_a_containers_quota_limits_the_threads(six_cores, files, expected):
 
 
 def test_tensorflows_setting_limits_the_threads_of_parallel_jobs(six_cores, monkeypatch):
-    for asked, expected in (("", 6), ("0", 6), ("4", 4), ("9", 6)):
-        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", asked)
+    for setting, expected in (("", 6), ("0", 6), ("4", 4), ("9", 6)):
+        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", setting)
         assert available_cores() == expected
 
 

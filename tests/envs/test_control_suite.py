@@ -179,10 +179,10 @@ def test_without_dm_control_the_error_names_the_extra(missing, monkeypatch, caps
     for name in [name for name in sys.modules if name.partition(".")[0] == "dm_control"]:
         monkeypatch.delitem(sys.modules, name)
     assert main(["train", "dmc/cheetah-run"]) == 2
-    said = capsys.readouterr().err.strip()
-    assert said.count("\n") == 0
+    message = capsys.readouterr().err.strip()
+    assert message.count("\n") == 0
     for word in (missing, "dmc/cheetah-run", "pip install 'ddpg-paths[dmc]'"):
-        assert word in said
+        assert word in message
 
 
 def test_an_incompatible_mujoco_is_a_one_line_error(monkeypatch, capsys):
@@ -192,10 +192,10 @@ def test_an_incompatible_mujoco_is_a_one_line_error(monkeypatch, capsys):
     for name, module in fake_dm_control.modules(load).items():
         monkeypatch.setitem(sys.modules, name, module)
     assert main(["train", "dmc/cheetah-run"]) == 2
-    said = capsys.readouterr().err.strip()
-    assert said.count("\n") == 0
+    message = capsys.readouterr().err.strip()
+    assert message.count("\n") == 0
     for word in ("dm_control", "MuJoCo", "flex_vertedge", "pip install 'ddpg-paths[dmc]'"):
-        assert word in said
+        assert word in message
 
 
 @pytest.mark.parametrize(

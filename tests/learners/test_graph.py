@@ -99,11 +99,11 @@ def test_compiled_uncompiled_and_stepped_agree(norm):
 
 @pytest.mark.parametrize("driver", ["compiled", "uncompiled"])
 def test_a_call_of_fewer_updates_makes_that_many(driver):
-    whole, _ = driven(driver, None).train([K])
+    at_once, _ = driven(driver, None).train([K])
     parts, _ = driven(driver, None).train([2, 1, K - 3])
-    assert relative_difference(parts, whole) < 1e-6
+    assert relative_difference(parts, at_once) < 1e-6
     fewer, _ = driven(driver, None).train([2, 1])
-    assert relative_difference(fewer, whole) > 1e-3
+    assert relative_difference(fewer, at_once) > 1e-3
 
 
 def test_placeholder_path_gives_the_same_results_step_by_step():

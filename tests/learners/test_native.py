@@ -217,10 +217,10 @@ def test_if_llvm_fails_xla_takes_over_with_one_line(error, monkeypatch, capsys):
     agent = DDPG(gym.make("Pendulum-v1"), config, seed=0)
     agent.learn(8)
     assert agent.num_updates > 0
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert type(error).__name__ in said
-    assert "XLA" in said
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert type(error).__name__ in message
+    assert "XLA" in message
     native = DDPG(gym.make("Pendulum-v1"), config.replace(compiler="native"), seed=0)
     with refuses(UsageError, "auto xla"):
         native.learn(8)

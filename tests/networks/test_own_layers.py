@@ -117,9 +117,9 @@ def test_dropout_is_inactive(options, tmp_path):
     for ours, theirs in zip(*learned, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
     after = dropped.get_parameters()
-    whole = {name for name, value in after.items() if value.dtype.kind in "iu"}
-    assert len(whole) == 2
-    assert all((before[name] == after[name]).all() for name in whole)
+    integers = {name for name, value in after.items() if value.dtype.kind in "iu"}
+    assert len(integers) == 2
+    assert all((before[name] == after[name]).all() for name in integers)
     dropped.save(tmp_path / "saved")
     again = DDPG.load(
         tmp_path / "saved", actor_network=by_keras_with_dropout, critic_network=by_keras_with_dropout
