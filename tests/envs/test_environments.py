@@ -48,7 +48,7 @@ def play(env, actions):
 
 
 def test_all_environments_are_registered():
-    assert {"ddpg_envs/Goal-v0", "ddpg_envs/LQR-v0", "ddpg_envs/Platform-v0"} <= set(ENV_IDS)
+    assert {f"ddpg_envs/{name}-v0" for name in ("Goal", "HalfFieldOffense", "LQR", "Platform")} <= {*ENV_IDS}
     assert {"ddpg_envs/Goal-v0", "ddpg_envs/Platform-v0"} <= set(PARAMETERIZED)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
@@ -353,11 +352,6 @@ def test_documentation_lists_the_features_in_order():
 
 
 # -- properties of any environment -----------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_check_env():
-    check_env(gym.make(ENV_ID, render_mode="rgb_array").unwrapped)
 
 
 def test_the_environment_is_exported():

@@ -3,7 +3,6 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
@@ -14,11 +13,6 @@ from ddpg.config.presets import PRESETS, preset_config
 
 LQR = ddpg_envs.LQREnv
 ENV_ID = "ddpg_envs/LQR-v0"
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_check_env():
-    check_env(gym.make(ENV_ID, render_mode="rgb_array").unwrapped)
 
 
 def test_render_shows_the_mass():
