@@ -141,7 +141,7 @@ def imports(module, typing=True):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level < 2, f"{module} imports from beyond its folder"
+            assert node.level < 2, f"{module} imports from outside its folder"
             home = module if SOURCES[module].name == "__init__.py" else module.rpartition(".")[0]
             folder = f"{home}." if node.level else ""
             for alias in node.names:
@@ -192,7 +192,7 @@ def test_environments_stand_alone(module):
 def test_imports_have_no_cycles():
     for module in SOURCES:
         for name in own(module):
-            assert module not in reached(name), f"{module} imports {name}, which comes back to it"
+            assert module not in reached(name), f"{module} imports {name}, which imports it in turn"
 
 
 def test_modules_of_workers_do_not_import_tensorflow():

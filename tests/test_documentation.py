@@ -163,7 +163,7 @@ def run_shell(block, where):
         if line.startswith("ddpg "):
             run_command(line, where)
         elif line and not line.startswith("#"):
-            assert line.startswith(tuple(TRIED_ELSEWHERE)), f"{where}: who tries {line!r}?"
+            assert line.startswith(tuple(TRIED_ELSEWHERE)), f"{where}: {line!r} is tested nowhere, see TRIED_ELSEWHERE"
             for path in re.findall(r"(?:benchmarks|tests|notebooks|docs)/[\w/.-]+\.\w+", line.partition("#")[0]):
                 assert (ROOT / path).exists(), f"{where} names {path}"
 
@@ -294,7 +294,7 @@ def test_every_added_option_has_a_page():
     """With what, when, source, deviation, and an equation."""
     pages = sorted((DOCS / "options").glob("*.md"))
     listed_options = [option for page in pages for option in options_on(page)]
-    assert len(listed_options) == len({*listed_options}), "an option is on one page"
+    assert len(listed_options) == len({*listed_options}), "an option must be on one page only"
     assert {*listed_options} >= WITH_A_PAGE
     assert {*listed_options} <= {field.name for kind in CONFIGS.values() for field in dataclasses.fields(kind)}
     for page in pages:
@@ -334,7 +334,7 @@ def test_the_last_line_links_to_the_next_page(page):
     if page.suffix == ".ipynb":
         text = "".join(json.loads(text)["cells"][-1]["source"])
     found = re.fullmatch(r"Next: \[[^]]+\]\(([^)#]+)(#[\w-]+)?\)\.", text.rstrip().splitlines()[-1])
-    assert found, f"{name_of(page)} ends without saying what to read next"
+    assert found, f"{name_of(page)} does not end with a line 'Next: [page](link).'"
     target = (page.parent / found[1]).resolve()
     assert target in {*PAGES, *NOTEBOOKS} - {page}
 

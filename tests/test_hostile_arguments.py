@@ -82,7 +82,7 @@ class Tiny(gym.Env):
     def step(self, action):
         self._steps, self._patience = self._steps + 1, self._patience - 1
         if self._patience < 0:
-            raise RuntimeError("enough")
+            raise RuntimeError("too many steps")
         return np.full(3, self._steps / 3, np.float32), 1.0, self._steps == 3, False, {}
 
     def render(self):

@@ -133,7 +133,7 @@ def test_a_folder_is_not_taken_for_an_optional_package(name, monkeypatch, tmp_pa
     assert name not in sys.modules
 
 
-@pytest.mark.skipif(any(map(importlib.util.find_spec, ("ray", "wandb"))), reason="these are installed")
+@pytest.mark.skipif(any(map(importlib.util.find_spec, ("ray", "wandb"))), reason="ray or wandb is installed")
 def test_a_folder_named_like_a_missing_package_does_not_start_a_study(tmp_path):
     for name in ("ray", "wandb"):
         (tmp_path / name).mkdir()

@@ -40,7 +40,7 @@ def instructions(request, monkeypatch):
     """Compile updates with each of these instruction sets; AMX is emulated on any processor with AVX512-BF16."""
     name, compile_module = request.param, jit.compile_module
     if name == "AMX" and not jit.host_registers().amx:
-        pytest.skip("this processor has no AMX, or its system does not let a process use it")
+        pytest.skip("this processor has no AMX, or the system does not permit its use")
     registers = RegisterFile(16, 14, bfloat16=True, amx=name != "AVX512-BF16")
     monkeypatch.setattr(compiled_update, "host_registers", lambda: registers)
     if name == "AMX, emulated":
@@ -227,7 +227,7 @@ def test_amx_is_used_only_if_the_system_permits_it(allowed, monkeypatch):
     assert jit.host_registers() == RegisterFile(16, 14, bfloat16=True, amx=allowed)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux asks for permission")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux requires permission")
 def test_linux_permits_amx_if_the_processor_has_it():
     """Otherwise Linux refuses with ENOTSUPP; /proc/cpuinfo lists the processor's features."""
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()

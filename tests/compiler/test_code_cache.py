@@ -172,7 +172,7 @@ def test_concurrent_writers_leave_complete_files(folder):
     assert all(read(name) == name.encode() * 1000 for name in left)
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners on this system")
 def test_nothing_is_read_from_a_folder_that_other_users_can_write(folder, monkeypatch):
     write(KEY, b"code")
     assert folder.stat().st_mode & 0o077 == 0

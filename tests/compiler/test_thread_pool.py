@@ -55,7 +55,7 @@ def interrupted(pool, *given):
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(2 * WAIT)
-    assert found, "it waits for ever"
+    assert found, "run_all hangs"
     return found[0]
 
 
@@ -156,7 +156,7 @@ print("went on")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers of signals here")
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
 def test_two_thousand_interrupts_of_shared_updates():
     done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=300)
     assert done.stdout.endswith("went on\n"), done.stderr
