@@ -1,6 +1,6 @@
 """Fixtures: a graph with its session, small spaces, golden values; and settings that make the tests faster."""
 
-# ruff: noqa: E402 - what imports read is set before them
+# ruff: noqa: E402 - environment variables are set before the imports that read them
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""The replay ring."""
+"""The replay buffer: a ring of transitions, in which each observation is stored once."""
 
 import numpy as np
 import pytest
