@@ -40,7 +40,7 @@ def test_the_size_of_a_row_is_that_of_its_stored_fields(memory):
 
 
 def test_networks_must_fit(memory):
-    """One layer of a million units: 10·10⁶ + 10⁶·2 weights, twice, each with an average and two moments."""
+    """One layer of a million units: two networks of 10·10⁶ + 10⁶·2 weights, each with average and two moments."""
     wide = DDPGConfig(hidden=(1_000_000,), batch_size=5, buffer_size=10)
     weights = 2 * 12_000_000
     memory(4 * 4 * weights)
