@@ -1,12 +1,13 @@
 """Run a cell, which is one run of a study, as a ``ddpg`` process on this machine; and the interface of all engines."""
 
+import abc
 import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from ddpg.checkpoints import atomic_write
 from ddpg.compiler.thread_pool import INTRAOP, available_cores
@@ -23,7 +24,7 @@ _MAIN = (
 COMMAND = (sys.executable, "-c", _MAIN)
 
 
-class Process(Protocol):
+class Process(abc.ABC):
     """A running cell, here or on another machine; once it has ended, its files are in its folder on this machine.
 
     Attributes:
@@ -31,28 +32,33 @@ class Process(Protocol):
         gone: the reason why its machine was lost; ``None`` if it was not.
     """
 
-    returncode: int | None
-    gone: str | None
+    returncode: int | None = None
+    gone: str | None = None
 
+    @abc.abstractmethod
     def poll(self) -> int | None:
         """Return the current ``returncode`` without waiting."""
 
+    @abc.abstractmethod
     def terminate(self) -> None:
         """Ask the cell to save and end."""
 
     def wait(self) -> None:
         """Wait until it has ended."""
+        while self.poll() is None:
+            time.sleep(0.1)
 
 
-class Engine(Protocol):
+class Engine(abc.ABC):
     """Runs cells on this machine or a cluster.
 
     Attributes:
         queues: whether a started cell can wait in a queue for a long time.
     """
 
-    queues: bool
+    queues = False
 
+    @abc.abstractmethod
     def slots(self) -> int:
         """Return how many cells can run at once at the moment."""
 
@@ -62,7 +68,9 @@ class Engine(Protocol):
         Raises:
             ddpg.studies.slurm_commands.Unavailable: if that is unknown at the moment; no cell may be started then.
         """
+        return False
 
+    @abc.abstractmethod
     def start(self, folder: CellFolder) -> Process:
         """Start the next stage of a cell, whose folder exists."""
 
@@ -70,7 +78,7 @@ class Engine(Protocol):
         """Release the engine's resources; the cells' folders are kept."""
 
 
-class CellProcess:
+class CellProcess(Process):
     """The next stage of a cell as a process on this machine; its output goes to the cell's log.
 
     The process ends with this one, even if this one is killed, so that no orphan keeps computing.
@@ -81,9 +89,6 @@ class CellProcess:
         environment: environment variables in addition to this process's.
         cwd: its working directory; ``None``: this process's.
         server: a server that forks the cell instead, with the server's environment and this process's directory.
-
-    Attributes:
-        returncode, gone: see :class:`Process`.
     """
 
     def __init__(
@@ -94,8 +99,6 @@ class CellProcess:
         cwd: Path | None = None,
         server: CellServer | None = None,
     ):
-        self.returncode: int | None = None
-        self.gone: str | None = None
         self._folder, self._evaluates = folder, folder.stage == "evaluate"
         with lock_cell_log(folder.log) as lock, folder.log.open("ab") as log, contextlib.ExitStack() as stack:
             output = stack.enter_context(partial_result_path(folder).open("wb")) if self._evaluates else log
@@ -149,7 +152,7 @@ class CellProcess:
         self.poll()
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Runs cells as processes on this machine, which share its cores.
 
     If possible, they are forks of a process that has imported TensorFlow; otherwise each imports it itself.
@@ -158,8 +161,6 @@ class LocalEngine:
         jobs: maximum number of cells at a time; ``None``: one per core.
         command: the ``ddpg`` command; with any command but :data:`COMMAND` cells are not forked.
     """
-
-    queues = False
 
     def __init__(self, jobs: int | None = None, command: Sequence[str] = COMMAND):
         cores = available_cores()
@@ -170,10 +171,6 @@ class LocalEngine:
     def slots(self) -> int:
         """Return the number of jobs."""
         return self._jobs
-
-    def holds(self, folder: CellFolder) -> bool:
-        """Return ``False``: the processes of this engine end with the study."""
-        return False
 
     def start(self, folder: CellFolder) -> CellProcess:
         """Start the next stage of a cell."""

@@ -25,7 +25,7 @@ from ddpg.compiler.thread_pool import available_cores
 from ddpg.errors import format_error
 from ddpg.runs import run_config
 from ddpg.runs.lock import lock_cell_log, run_lock, was_killed_holding
-from ddpg.studies.cell_process import COMMAND, CellProcess, cell_environment
+from ddpg.studies.cell_process import COMMAND, CellProcess, Engine, Process, cell_environment
 from ddpg.studies.study import Cell
 from ddpg.studies.study_folder import CellFolder
 from ddpg.workers.ray_workers import connect_to_ray
@@ -208,21 +208,16 @@ def _remove_left_folders() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-class RemoteProcess:
+class RemoteProcess(Process):
     """The scheduler's handle of a cell on the cluster.
 
     Args:
         ray: the module.
         actor: a :class:`RemoteCell` on the cluster.
         folder: the cell's folder here, to which its files are copied.
-
-    Attributes:
-        returncode, gone: see :class:`ddpg.studies.cell_process.Process`.
     """
 
     def __init__(self, ray: Any, actor: Any, folder: CellFolder):
-        self.returncode: int | None = None
-        self.gone: str | None = None
         self._ray, self._actor, self._folder = ray, actor, folder
         self._log = lock_cell_log(folder.log)
         self._started = False
@@ -240,11 +235,6 @@ class RemoteProcess:
             self._actor.terminate.remote()
         elif self.returncode is None:
             self._end(_TERMINATED)
-
-    def wait(self) -> None:
-        """Wait until it has ended."""
-        while self.poll() is None:
-            self._ray.wait([self._pending_poll], timeout=1.0)
 
     def _receive(self) -> None:
         try:
@@ -270,7 +260,7 @@ class RemoteProcess:
         self._ray.kill(self._actor)
 
 
-class RayEngine:
+class RayEngine(Engine):
     """Runs cells on a Ray cluster, each with one CPU.
 
     Args:
@@ -284,8 +274,6 @@ class RayEngine:
         UsageError: if Ray is not installed.
         EnvironmentFault: if no cluster can be reached or started.
     """
-
-    queues = False
 
     def __init__(
         self,
@@ -308,10 +296,6 @@ class RayEngine:
             self._size_read_at = time.monotonic()
             self._size = max(1, int(self._ray.cluster_resources().get("CPU", 0)))
         return self._size
-
-    def holds(self, folder: CellFolder) -> bool:
-        """Return ``False``: the actors of this engine end with the study."""
-        return False
 
     def start(self, folder: CellFolder) -> RemoteProcess:
         """Send a cell to the cluster."""

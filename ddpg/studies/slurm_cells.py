@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ddpg.errors import EnvironmentFault
 from ddpg.studies import slurm_commands
-from ddpg.studies.cell_process import COMMAND
+from ddpg.studies.cell_process import COMMAND, Engine, Process
 from ddpg.studies.slurm_commands import JobState, SlurmOptions
 from ddpg.studies.slurm_node import REQUEUE, STOP, CellBatch, batch_numbers, job_prefix
 from ddpg.studies.study import MAX_CELLS
@@ -24,17 +24,14 @@ _SECONDS_BEFORE_LIMIT = 120  # time of the signal to save, before the time limit
 _TERMINATED = -15
 
 
-class SlurmProcess:
+class SlurmProcess(Process):
     """The scheduler's handle of a cell's job.
 
     Attributes:
-        returncode, gone: see :class:`ddpg.studies.cell_process.Process`.
         job: the job's id as ``ARRAY_INDEX``; ``None`` if it is not known yet.
     """
 
     def __init__(self, engine: "SlurmEngine", folder: CellFolder):
-        self.returncode: int | None = None
-        self.gone: str | None = None
         self.job: str | None = None
         self.folder = folder
         self.batch: CellBatch | None = None
@@ -57,11 +54,6 @@ class SlurmProcess:
             self.returncode = _TERMINATED
         elif self.job is not None:
             slurm_commands.end(self.job, STOP)
-
-    def wait(self) -> None:
-        """Wait until its job has ended."""
-        while self.poll() is None:
-            time.sleep(0.1)
 
     def submitted(self, batch: CellBatch, index: int, job: str | None = None) -> None:
         """Record the batch of the cell, and its job if that is known."""
@@ -119,8 +111,8 @@ class SlurmProcess:
         self.returncode = status
 
 
-class SlurmEngine:
-    """Runs cells as Slurm array jobs.
+class SlurmEngine(Engine):
+    """Runs cells as Slurm array jobs, which belong to Slurm and go on without the study.
 
     Args:
         jobs: maximum number of submitted cells; ``None``: all cells are submitted, and Slurm starts them as it has
@@ -197,9 +189,6 @@ class SlurmEngine:
             process.see(listed.get((process.batch.name, process.index)))
             if process.returncode is not None:
                 self._live.remove(process)
-
-    def close(self) -> None:
-        """Do nothing: the jobs belong to Slurm."""
 
     @property
     def _is_new(self) -> bool:
