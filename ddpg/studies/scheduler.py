@@ -49,7 +49,8 @@ class Job:
 class Scheduler:
     """Runs cells until each has finished or failed, or a stop is requested.
 
-    If another process is training a cell, the scheduler waits for that process and continues from its last checkpoint.
+    Cells can be added and ended while it runs. If another process is training a cell, the scheduler waits for that
+    process and continues from its last checkpoint.
 
     Attributes:
         failed: the reason of each failure, by cell.
@@ -72,14 +73,14 @@ class Scheduler:
         self._engine, self._request, self._say = engine, request, say
         self._foreign: set[CellFolder] = set()  # waiting cells that another process is training
         self._lost: collections.Counter[CellFolder] = collections.Counter()
+        self._ended_early: set[CellFolder] = set()
         self._said_unavailable = False  # whether the user knows that the cluster does not answer
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Run the cells; call ``look`` in every round."""
         asked = False
-        self._request.before_end = (
-            self._terminate_all
-        )  # cells have their own sessions, so signals from the terminal do not reach them
+        # Cells have their own sessions, so signals from the terminal do not reach them.
+        self._request.before_end = self._terminate_all
         try:
             while self._waiting or self.running:
                 if self._request.number is None:
@@ -98,6 +99,28 @@ class Scheduler:
             for job in self.running.values():
                 job.process.wait()
             self._request.before_end = signals.ignore
+
+    @property
+    def free(self) -> int:
+        """The number of additional cells that could start now."""
+        return self._engine.slots() - len(self.running) - len(self._waiting)
+
+    def add(self, folders: Sequence[CellFolder]) -> None:
+        """Add cells to the queue."""
+        self._waiting.extend(folders)
+
+    def is_busy(self, folder: CellFolder) -> bool:
+        """Return whether a cell is waiting or running."""
+        return folder in self.running or folder in self._waiting
+
+    def end(self, folder: CellFolder) -> None:
+        """Ask a cell to save and end, or drop it if it is still waiting; it does not count as failed."""
+        self._ended_early.add(folder)
+        with contextlib.suppress(ValueError):
+            self._waiting.remove(folder)
+        job = self.running.get(folder)
+        if job is not None and job.process.poll() is None:
+            job.process.terminate()
 
     def _start_waiting(self) -> None:
         """Start waiting cells while there are free slots; a cell that another process trains takes a slot, too."""
@@ -143,6 +166,8 @@ class Scheduler:
         folder = job.folder
         del self.running[folder]
         status = job.process.returncode or 0
+        if folder in self._ended_early and status != 0:
+            return
         if job.process.gone is not None and self._request.number is None and self._lost[folder] < _MAX_RESTARTS:
             self._lost[folder] += 1
             self._say(f"{folder.cell}: lost at step {folder.saved:,} ({job.process.gone}), begins there again")
@@ -304,43 +329,6 @@ def _finished(folder: CellFolder) -> str:
     told = folder.evaluated or (rows[-1] if rows else {})
     has_return = "mean_return" in told
     return "finished" + (f", evaluation return {format_number(float(told['mean_return']))}" if has_return else "")
-
-
-class TrialScheduler(Scheduler):
-    """A scheduler whose cells can be added and ended while it runs."""
-
-    def __init__(self, engine: Engine, request: signals.StopRequest, say: Callable[[str], None]):
-        """Create a scheduler without cells; arguments as for :class:`~ddpg.studies.scheduler.Scheduler`."""
-        super().__init__([], engine, request, say)
-        self._ended_early: set[CellFolder] = set()
-
-    @property
-    def free(self) -> int:
-        """The number of additional cells that could start now."""
-        return self._engine.slots() - len(self.running) - len(self._waiting)
-
-    def add(self, folders: Sequence[CellFolder]) -> None:
-        """Add cells to the queue."""
-        self._waiting.extend(folders)
-
-    def is_busy(self, folder: CellFolder) -> bool:
-        """Return whether a cell is waiting or running."""
-        return folder in self.running or folder in self._waiting
-
-    def end(self, folder: CellFolder) -> None:
-        """Ask a cell to save and end, or drop it if it is still waiting; it does not count as failed."""
-        self._ended_early.add(folder)
-        with contextlib.suppress(ValueError):
-            self._waiting.remove(folder)
-        job = self.running.get(folder)
-        if job is not None and job.process.poll() is None:
-            job.process.terminate()
-
-    def _on_exit(self, job: Job) -> None:
-        if job.folder in self._ended_early and job.process.returncode != 0:
-            del self.running[job.folder]
-        else:
-            super()._on_exit(job)
 
 
 def check_engine(engine: str, ray_address: str | None, slurm: SlurmOptions | None = None) -> None:

@@ -13,9 +13,9 @@ from ddpg.runs import run_directory, signals
 from ddpg.runs.lock import run_lock
 from ddpg.runs.report import without_resume_hint
 from ddpg.studies.cell_process import COMMAND
-from ddpg.studies.scheduler import STOP_MESSAGE, TrialScheduler, check_engine, engine_of
+from ddpg.studies.scheduler import STOP_MESSAGE, Scheduler, check_engine, engine_of
 from ddpg.studies.slurm_commands import SlurmOptions
-from ddpg.studies.study import Group
+from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import CellFolder
 from ddpg.studies.study_progress import TuningProgress
 from ddpg.studies.trials import Trial, Trials, check_installed
@@ -60,7 +60,7 @@ class Tuner:
         plan: TuningPlan,
         trials: Trials,
         wanted: int,
-        cells: TrialScheduler,
+        cells: Scheduler,
         say: Callable[[str], None],
     ):
         """Create a tuner, which continues the unfinished trials of an earlier process.
@@ -229,7 +229,7 @@ def run_tuning(
         cells_failed: dict[str, str] = {}
         compared: list[Group] = []
         with TuningProgress(wanted, progress_bar) as bar, engine_of(engine, jobs, ray_address, command, slurm) as where:
-            cells = TrialScheduler(where, request, bar.say)
+            cells = Scheduler([], where, request, bar.say)
             tuner = Tuner(root, plan, trials, wanted, cells, bar.say)
             if "learning_starts" not in plan.space and (note := plan.base.budget_note(plan.base.name)):
                 bar.say(note)
@@ -244,9 +244,9 @@ def run_tuning(
             over = request.number is None and tuner.stopped is None
             if over and fresh_seeds:
                 compared = _comparison_groups(plan, trials.best, fresh_seeds)
-                folders = [folder for group in compared for folder in cell_folders(root, group)]
-                cells = TrialScheduler(where, request, bar.say)
-                cells.add([folder for folder in _by_seed(folders) if folder.state != "finished"])
+                folders = [CellFolder(root, cell) for cell in cells_of(compared)]
+                left = [folder for folder in folders if folder.state != "finished"]
+                cells = Scheduler(left, where, request, bar.say)
                 cells.run()
                 cells_failed = {str(folder.cell): why for folder, why in cells.failed.items()}
                 over = all(folder.state == "finished" for folder in folders)
@@ -265,7 +265,3 @@ def _comparison_groups(plan: TuningPlan, best: Trial | None, seeds: int) -> list
     if options == plan.preset:
         return []
     return [plan.fresh(f"best-{best.number:04d}", options, seeds), plan.fresh("preset", plan.preset, seeds)]
-
-
-def _by_seed(folders: Sequence[CellFolder]) -> list[CellFolder]:
-    return sorted(folders, key=lambda folder: folder.cell.seed)
