@@ -16,7 +16,7 @@ from pathlib import Path
 from ddpg.checkpoints import atomic_write, safe_json
 from ddpg.errors import UsageError, did_you_mean
 from ddpg.progress import format_number
-from ddpg.runs import run_directory, signals
+from ddpg.runs import signals
 from ddpg.runs.lock import run_lock
 from ddpg.runs.report import allow_import_flags, as_argument
 from ddpg.studies import slurm_commands
@@ -324,8 +324,7 @@ def _new_log_lines(job: Job) -> Iterator[str]:
 
 def _finished(folder: CellFolder) -> str:
     """Return the message about a finished cell, with its evaluation return if it was evaluated."""
-    run = folder.run
-    rows = run_directory.read_table(run / "evaluations.csv") if run else []
+    rows = folder.evaluations
     told = folder.evaluated or (rows[-1] if rows else {})
     has_return = "mean_return" in told
     return "finished" + (f", evaluation return {format_number(float(told['mean_return']))}" if has_return else "")

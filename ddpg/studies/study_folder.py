@@ -66,9 +66,13 @@ class CellFolder:
     @property
     def steps(self) -> int:
         """Steps trained so far, according to the newest checkpoint or table row."""
-        run = self.run
-        rows = run_directory.read_table(run / "metrics.csv") if run else []
+        rows = self._table("metrics.csv")
         return max(self.saved, int(rows[-1]["timesteps"]) if rows else 0)
+
+    @property
+    def evaluations(self) -> list[dict[str, str]]:
+        """The rows of the newest run's evaluations so far."""
+        return self._table("evaluations.csv")
 
     @property
     def stage(self) -> str | None:
@@ -93,13 +97,17 @@ class CellFolder:
     @property
     def failure_reason(self) -> str:
         """The reason why the cell failed, as recorded in its folder."""
-        record = _read(self.failed, "remove it, and the study goes on with the cell")
+        record = read_record(self.failed, "remove it, and the study goes on with the cell")
         return safe_json.one_line(str(record.get("why"))) if isinstance(record, dict) else "unknown"
 
     @property
     def evaluated(self) -> dict[str, Any]:
         """The result of the evaluation after training; empty if there is none yet."""
         return read_evaluation(self.final) if self.final.exists() else {}
+
+    def _table(self, name: str) -> list[dict[str, str]]:
+        run = self.run
+        return run_directory.read_table(run / name) if run else []
 
     def arguments(self) -> list[str]:
         """Write the options file of the next stage, and return the arguments of the ``ddpg`` command that reads it."""
@@ -128,15 +136,21 @@ def read_evaluation(path: Path, advice: str = "remove it, and the study evaluate
     Raises:
         FileFault: if the file holds anything else; the message ends with ``advice``.
     """
-    found = _read(path, advice)
+    found = read_record(path, advice)
     if isinstance(found, dict) and isinstance(found.get("mean_return"), (int, float)):
         return found
     raise FileFault(f"{path} holds {safe_json.short_repr(found)}, expected an object with a mean_return; {advice}")
 
 
-def _read(path: Path, advice: str) -> Any:
+def read_record(path: Path, advice: str, kind: Any = Any) -> Any:
+    """Return the msgspec type ``kind`` from a JSON file.
+
+    Raises:
+        FileFault: if the file holds anything else; the message ends with ``advice``.
+        FileNotFoundError: if there is no file.
+    """
     try:
-        return safe_json.read_json(path)
+        return convert(f"{path}:", safe_json.read_json(path), kind)
     except FileFault as error:
         raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}{advice}") from None
 
@@ -164,13 +178,10 @@ def read_cells(root: Path) -> list[Group]:
     Raises:
         UsageError: if there is no study; a :class:`FileFault` if its file is damaged.
     """
-    path = root / FILES.cells
     try:
-        return convert(f"{path}:", safe_json.read_json(path), _Cells).groups
+        return read_record(root / FILES.cells, "bring it back, or take another --root", _Cells).groups
     except FileNotFoundError:
         raise UsageError(f"no study in {str(root)!r} yet; start it without --report") from None
-    except FileFault as error:
-        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}bring it back, or take another --root") from None
 
 
 def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> None:
@@ -201,5 +212,9 @@ def _differences(one: Group, other: Group) -> list[tuple[str, Any, Any]]:
     for values in (olds, news):
         del values["seeds"]
         values |= values.pop("options")
-    names = {**olds, **news}
-    return [(name, olds.get(name), news.get(name)) for name in names if olds.get(name) != news.get(name)]
+    return changed_values(olds, news)
+
+
+def changed_values(olds: dict[str, Any], news: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the name, old and new value of everything that differs; ``None`` stands for a missing value."""
+    return [(name, olds.get(name), news.get(name)) for name in {**olds, **news} if olds.get(name) != news.get(name)]

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ COMPARISON_NOTE = (
 )
 ALL = "all environments"
 _ENDS = ("", "_low", "_high")
-_HELD = Holding._fields  # kept and dips
+_NONE = Estimate(*(float("nan"),) * 3)  # without finished seeds
+_RUNS = ("environment", "configuration", "steps", "seeds")
 
 
 def table_row(
@@ -56,53 +57,50 @@ def table_row(
         that a single run that forgets counts.
     """
     row: dict[str, Any] = {"env": env, "config": config, "steps": steps, "seeds": len(finals), "seeds_asked": asked}
-    for name, seeds in (("final", finals), ("maximum", [float(run.max()) for run in returns])):
-        row |= {f"{name}{end}": value for end, value in zip(_ENDS, iqm_over_seeds(seeds), strict=True)}
+    row |= _columns("final", iqm_over_seeds(finals))
+    row |= _columns("maximum", iqm_over_seeds([float(run.max()) for run in returns]))
     held = [holding(run) for run in returns]
-    for name in _HELD:
+    for name in Holding._fields:
         known = [value for value in (getattr(one, name) for one in held) if not np.isnan(value)]
-        row |= {f"{name}{end}": value for end, value in zip(_ENDS, _mean_over_seeds(known), strict=True)}
+        row |= _columns(name, dataclasses.astuple(mean_of(known) if known else _NONE))
         row[f"{name}_seeds"] = len(known)
     return row
+
+
+def _columns(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Return the columns of a value and of the two ends of its interval."""
+    return {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
 
 
 def iqm_over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the interquartile mean over seeds and the ends of its 95 % bootstrap interval; NaN without seeds."""
     if not len(values):
-        return (float("nan"),) * 3
+        return dataclasses.astuple(_NONE)
     centre, low, high = centre_and_interval(np.array(values)[:, None], "iqm")
     return float(centre[0]), float(low[0]), float(high[0])
 
 
-def _mean_over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
-    return dataclasses.astuple(mean_of(values)) if values else (float("nan"),) * 3
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table of cells."""
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)])
 
 
 def holding_markdown(rows: Sequence[dict[str, Any]]) -> str:
     """Return ``kept`` and ``dips`` of rows of :func:`table_row` as a Markdown table."""
-    heads = ("environment", "configuration", "steps", "seeds", "last / largest", "dips")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for row in rows:
-        cells = row["env"], row["config"], f"{row['steps']:,}", seeds_of(row), *(_held(row, name) for name in _HELD)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    heads = [*_RUNS, "last / largest", "dips"]
+    return markdown_table(heads, [[*_runs(row), _held(row, "kept"), _held(row, "dips")] for row in rows])
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """Return rows of :func:`table_row` as a Markdown table."""
-    heads = ("environment", "configuration", "steps", "seeds", "final return", "largest return")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for row in rows:
-        cells = (
-            row["env"],
-            row["config"],
-            f"{row['steps']:,}",
-            seeds_of(row),
-            told(row, "final"),
-            told(row, "maximum"),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Return ``final`` and ``maximum`` of rows of :func:`table_row` as a Markdown table."""
+    heads = [*_RUNS, "final return", "largest return"]
+    return markdown_table(heads, [[*_runs(row), told(row, "final"), told(row, "maximum")] for row in rows])
+
+
+def _runs(row: dict[str, Any]) -> list[str]:
+    """Return the cells of a row under the heads :data:`_RUNS`."""
+    return [row["env"], row["config"], f"{row['steps']:,}", seeds_of(row)]
 
 
 def compared(finals: Sequence[tuple[str, str, Mapping[int, float]]]) -> list[dict[str, Any]]:
@@ -127,15 +125,10 @@ def compared(finals: Sequence[tuple[str, str, Mapping[int, float]]]) -> list[dic
         found[ALL] = compare_over_environments([*pairs.values()])
         for env, one in found.items():
             if one is not None:
-                nothing = Estimate(*(float("nan"),) * 3)
-                numbers = {"difference": one.difference or nothing, "improvement": one.improvement}
                 rows.append(
                     {"env": env, "config": config, "reference": reference, "seeds": one.seeds}
-                    | {
-                        f"{name}{end}": value
-                        for name, estimate in numbers.items()
-                        for end, value in zip(_ENDS, dataclasses.astuple(estimate), strict=True)
-                    }
+                    | _columns("difference", dataclasses.astuple(one.difference or _NONE))
+                    | _columns("improvement", dataclasses.astuple(one.improvement))
                 )
     return rows
 
@@ -143,15 +136,14 @@ def compared(finals: Sequence[tuple[str, str, Mapping[int, float]]]) -> list[dic
 def comparison_markdown(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows of :func:`compared` as a Markdown table."""
     heads = ("environment", "configuration", "seeds", f"final return minus {rows[0]['reference']}'s", "improvement")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    cells = []
     for row in rows:
         difference = "" if row["env"] == ALL else told(row, "difference")
         improvement = told(row, "improvement")
         if row["seeds"] == 1:  # one seed has no interval
             difference, improvement = format_number(row["difference"]), "one seed"
-        cells = row["env"], row["config"], str(row["seeds"]), difference, improvement
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells.append([row["env"], row["config"], str(row["seeds"]), difference, improvement])
+    return markdown_table(heads, cells)
 
 
 def seeds_of(row: dict[str, Any]) -> str:
@@ -176,11 +168,7 @@ def _held(row: dict[str, Any], name: str) -> str:
 
 def interval(centre: float, low: float, high: float) -> str:
     """Return a number with its interval, as text; ``none yet`` for NaN."""
-    return (
-        f"{format_number(centre)} ({format_number(low)} to {format_number(high)})"
-        if np.isfinite(centre)
-        else "none yet"
-    )
+    return str(Estimate(centre, low, high)) if np.isfinite(centre) else "none yet"
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
@@ -270,7 +258,7 @@ def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
     seconds = run.times("seconds") if metrics else np.zeros(len(run.rows))
     for row, second in zip(run.rows, seconds, strict=True):
         at = {**names, "step": int(row["timesteps"])}
-        yield from ({**at, "measure": f"evaluation_{name}", "value": row[name]} for name in _EVALUATED if row.get(name))
+        yield from evaluation_values(row, at)
         yield {**at, "measure": "training_seconds", "value": f"{second:.6g}"}
     for name, column in _LOGGED.items():
         if metrics and metrics[-1].get(column):
@@ -280,6 +268,11 @@ def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
     for name in _EVALUATED:
         if name in final:
             yield {**names, "step": cell.group.total_timesteps, "measure": f"final_{name}", "value": repr(final[name])}
+
+
+def evaluation_values(row: dict[str, str], at: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the values of a row of ``evaluations.csv`` in long form; ``at`` has the columns that say where it was."""
+    yield from ({**at, "measure": f"evaluation_{name}", "value": row[name]} for name in _EVALUATED if row.get(name))
 
 
 def _ends(runs: Sequence[tuple[CellFolder, Run]]) -> tuple[dict[int, float], list[np.ndarray]]:

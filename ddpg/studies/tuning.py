@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpg.errors import UsageError
 from ddpg.progress import format_number
-from ddpg.runs import run_directory, signals
+from ddpg.runs import signals
 from ddpg.runs.lock import run_lock
 from ddpg.runs.report import without_resume_hint
 from ddpg.studies.cell_process import COMMAND
@@ -177,9 +177,7 @@ class _RunningTrial:
 
 def evaluations(folder: CellFolder) -> list[tuple[int, float]]:
     """Return (environment step, mean return in env units) of a cell's evaluations so far."""
-    run = folder.run
-    rows = run_directory.read_table(run / "evaluations.csv") if run else []
-    return [(int(row["timesteps"]), float(row["mean_return"])) for row in rows]
+    return [(int(row["timesteps"]), float(row["mean_return"])) for row in folder.evaluations]
 
 
 def run_tuning(

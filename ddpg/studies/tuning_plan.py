@@ -15,13 +15,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ddpg.checkpoints import atomic_write, safe_json
-from ddpg.checkpoints.safe_json import convert
+from ddpg.checkpoints import atomic_write
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.errors import FileFault, UsageError
 from ddpg.studies.search_space import Choices, Range, Space, config_of
 from ddpg.studies.study import Cell, Group
-from ddpg.studies.study_folder import CellFolder
+from ddpg.studies.study_folder import CellFolder, changed_values, read_record
 
 PLAN, JOURNAL = "tuning.json", "trials.journal"
 FIRST_FRESH_SEED = 1000  # first seed of the comparison; trials use smaller seeds
@@ -122,10 +121,7 @@ def write_plan(root: Path, plan: TuningPlan) -> None:
             raise FileFault(f"{root / JOURNAL} has no {PLAN} beside it; bring that back, or give another --root")
         atomic_write.write_text(path, json.dumps(msgspec.to_builtins(plan)) + "\n")
         return
-    try:
-        before = convert(f"{path}:", safe_json.read_json(path), TuningPlan)
-    except FileFault as error:
-        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}bring it back, or give another --root") from None
+    before = read_record(path, "bring it back, or give another --root", TuningPlan)
     for name, old, new in _differences(before, plan):
         raise UsageError(
             f"{name} was {old!r} and is now {new!r}; the trials in {root} would not be one tuning any more: put that "
@@ -139,15 +135,11 @@ def cell_folders(root: Path, group: Group) -> list[CellFolder]:
 
 
 def _differences(one: TuningPlan, other: TuningPlan) -> Sequence[tuple[str, Any, Any]]:
-    plans = [msgspec.to_builtins(plan) for plan in (one, other)]
+    old, new = (msgspec.to_builtins(plan) for plan in (one, other))
     if one.base.algorithm == other.base.algorithm:  # options that are newer than the tuning count with their defaults
-        kind = CONFIGS[one.base.algorithm]
-        for part in (plans[0]["ground"], plans[0]):
-            name = "options" if "options" in part else "preset"
-            part[name] = kind.from_json(part[name]).to_json()
-    olds, news = map(_flatten, plans)
-    names = {**olds, **news}
-    return [(name, olds.get(name), news.get(name)) for name in names if olds.get(name) != news.get(name)]
+        kind, base = CONFIGS[one.base.algorithm], old["ground"]
+        base["options"], old["preset"] = (kind.from_json(part).to_json() for part in (base["options"], old["preset"]))
+    return changed_values(_flatten(old), _flatten(new))
 
 
 def _flatten(plan: dict[str, Any]) -> dict[str, Any]:

@@ -14,18 +14,16 @@ from ddpg.checkpoints import atomic_write
 from ddpg.config.imports import is_reference, references_in
 from ddpg.config.options import as_toml
 from ddpg.progress import format_number
-from ddpg.runs import run_directory
 from ddpg.runs.curves import format_option
 from ddpg.runs.report import allow_import_flags, as_argument
 from ddpg.studies.comparison import Comparison, Estimate, compare, mean_of, verdict
 from ddpg.studies.study import Group
-from ddpg.studies.study_report import write_table
+from ddpg.studies.study_report import evaluation_values, markdown_table, write_table
 from ddpg.studies.trials import Trial
 from ddpg.studies.tuning import TuningOutcome, evaluations
 from ddpg.studies.tuning_plan import FIRST_FRESH_SEED, TuningPlan, cell_folders
 
 RESULTS, BEST, COMPARISON, TEXT, FIGURE = "results.csv", "best.toml", "comparison.csv", "tuning.md", "history.png"
-_MEASURES = ("mean_return", "std_return", "mean_length", "success_rate")
 _COLUMNS = ("trial", "state", "seed", "step", "measure", "value")
 
 
@@ -94,12 +92,8 @@ def _rows(root: Path, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[s
 
 def _of_group(root: Path, group: Group, named: dict[str, Any], count: int | None) -> Iterator[dict[str, Any]]:
     for folder in cell_folders(root, group):
-        run = folder.run
-        for row in run_directory.read_table(run / "evaluations.csv")[:count] if run else ():
-            at = named | {"seed": folder.cell.seed, "step": row["timesteps"]}
-            yield from (
-                at | {"measure": f"evaluation_{name}", "value": row[name]} for name in _MEASURES if row.get(name)
-            )
+        for row in folder.evaluations[:count]:
+            yield from evaluation_values(row, named | {"seed": folder.cell.seed, "step": row["timesteps"]})
 
 
 def _last_returns(root: Path, group: Group) -> dict[int, float] | None:
@@ -169,17 +163,15 @@ def _text(
     lines += [f"**{sentence}**", ""]
     if compared:
         lines += [f"Mean return of the last evaluation on seeds from {FIRST_FRESH_SEED} on, which no trial had:", ""]
-        lines += ["| configuration | mean and its 95 % bootstrap interval |", "|---|---|"]
-        lines += [f"| {name} | {estimate} |" for name, estimate in compared.items()]
-        lines += [""]
-    names = [*plan.space]
-    lines += [f"| trial | state | value | {' | '.join(names)} | why |", "|---" * (len(names) + 4) + "|"]
+        rows = [[name, str(estimate)] for name, estimate in compared.items()]
+        lines += [markdown_table(["configuration", "mean and its 95 % bootstrap interval"], rows), ""]
+    rows = []
     for trial in sorted(tuned.trials, key=_rank):
         value = "" if trial.value is None else format_number(trial.value)
         why = (trial.reason or "").replace("|", "\\|")
-        cells = [trial.number, trial.state, value, *(_short(trial.changes[name]) for name in names), why]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join([*lines, ""])
+        options = (_short(trial.changes[name]) for name in plan.space)
+        rows.append([str(trial.number), trial.state, value, *options, why])
+    return "\n".join([*lines, markdown_table(["trial", "state", "value", *plan.space, "why"], rows), ""])
 
 
 def _rank(trial: Trial) -> tuple[bool, float, int]:
