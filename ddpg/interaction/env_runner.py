@@ -25,7 +25,7 @@ from ddpg.interaction.transitions import (
     EnvStep,
     Episode,
     ObservationReader,
-    ObservationReaderProtocol,
+    Passthrough,
     StepResult,
     Transitions,
 )
@@ -73,17 +73,10 @@ def make_env_runner(
     on_bad_transition: str = "raise",
     step_timeout: float | None = None,
 ) -> "EnvRunner":
-    """Reset ``env`` with ``seed`` and return a runner of its N environments.
-
-    Args:
-        env: one environment, or a vector.
-        seed: of this reset; later resets are without a seed.
-        on_bad_transition: ``"raise"`` an error for values that are not allowed, or ``"drop"`` their transitions.
-        step_timeout: longest duration of a step or a reset of a vector of processes, in seconds.
+    """Reset ``env`` with ``seed`` and return a runner of its N environments; arguments as for :func:`make_stepper`.
 
     Raises:
-        UsageError: if ``env`` is not an environment, its observation space is not a Box, its autoreset mode is neither
-            NEXT_STEP nor SAME_STEP, or a timeout is given for environments in this process.
+        UsageError: as :func:`make_stepper`, or if the observation space is not a Box.
         EnvironmentFault: if the reset failed, or the first observation is not in its space.
     """
     reader = ObservationReader(spaces.check_observation_space(spaces_of(env)[0]), getattr(env, "num_envs", 1))
@@ -147,7 +140,7 @@ class EnvRunner:
 def make_stepper(
     env: gym.Env | gym.vector.VectorEnv,
     seed: int | None,
-    reader: ObservationReaderProtocol,
+    reader: ObservationReader | Passthrough,
     on_bad_transition: str = "raise",
     step_timeout: float | None = None,
 ) -> "SingleStepper | VectorStepper":
@@ -187,7 +180,9 @@ class SingleStepper:
 
     count = 1
 
-    def __init__(self, env: gym.Env, seed: int | None, reader: ObservationReaderProtocol, fault_counter: FaultCounter):
+    def __init__(
+        self, env: gym.Env, seed: int | None, reader: ObservationReader | Passthrough, fault_counter: FaultCounter
+    ):
         self.env = env
         self._reader, self._fault_counter = reader, fault_counter
         self._seed, self._episode = seed, 0
@@ -280,7 +275,7 @@ class VectorStepper:
         self,
         env: gym.vector.VectorEnv,
         seed: int | None,
-        reader: ObservationReaderProtocol,
+        reader: ObservationReader | Passthrough,
         fault_counter: FaultCounter,
         timeout: float | None,
     ):

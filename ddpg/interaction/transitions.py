@@ -7,7 +7,7 @@ may write every observation into the same array.
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces as gym_spaces
@@ -222,21 +222,8 @@ def _checked_rows(space: gym_spaces.Box, values: Any, name: str) -> np.ndarray:
     return rows
 
 
-class ObservationReaderProtocol(Protocol):
-    """Reads the observations that an environment returned, before it can overwrite them."""
-
-    def read_one(self, observation: Any) -> Any:
-        """Read the observation of one environment."""
-
-    def read_batch(self, observations: Any) -> Any:
-        """Read the observations of a vector's N environments."""
-
-    def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
-        """Read observations that :meth:`read_batch` refuses, with zeros for bad ones; return also their indices."""
-
-
 class ObservationReader:
-    """Checks the observations of ``count`` environments and copies them to float32."""
+    """Checks the observations of ``count`` environments, and copies them to float32 before they can be overwritten."""
 
     def __init__(self, space: gym_spaces.Box, count: int):
         self._shape, self._shape_of_all = space.shape, (count, *space.shape)
@@ -284,36 +271,27 @@ class ObservationReader:
 
 
 class Passthrough:
-    """Returns observations uncopied, for callers that use them before the next step; checks those of a Box."""
+    """An :class:`ObservationReader` that returns observations as they are, and checks only those of a Box.
+
+    For callers that use an observation before the next step. The methods raise what that class's methods raise.
+    """
 
     def __init__(self, space: gym_spaces.Space, count: int):
         self._check = ObservationReader(space, count) if isinstance(space, gym_spaces.Box) else None
 
     def read_one(self, observation: Any) -> Any:
-        """Return ``observation``.
-
-        Raises:
-            UsageError: as for :meth:`ObservationReader.read_one`.
-        """
+        """Return ``observation``."""
         if self._check is not None:
             self._check.read_one(observation)
         return observation
 
     def read_batch(self, observations: Any) -> Any:
-        """Return ``observations``.
-
-        Raises:
-            UsageError: as for :meth:`ObservationReader.read_one`.
-        """
+        """Return ``observations``."""
         if self._check is not None:
             self._check.read_batch(observations)
         return observations
 
     def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
-        """Return the observations, with zeros for those that are not finite, and the indices of those.
-
-        Raises:
-            UsageError: if something else is wrong.
-        """
+        """Return the observations, with zeros for those that are not finite, and the indices of those."""
         assert self._check is not None, "nothing is refused that is not checked"
         return self._check.read_masked(observations)

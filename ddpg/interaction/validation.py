@@ -78,16 +78,6 @@ def refuse_masked(values: Any, what: str, depth: int = 0) -> None:
             refuse_masked(value, what, depth + 1)
 
 
-def unmasked(values: Any, what: str, dtype: Any = None) -> np.ndarray:
-    """Return ``np.asarray(values, dtype)``.
-
-    Raises:
-        UsageError: if an entry is masked.
-    """
-    refuse_masked(values, what)
-    return np.asarray(values, dtype)
-
-
 def _kind(values: Any, array: np.ndarray) -> str:
     if values is None:
         return "None"
