@@ -46,6 +46,7 @@ class RolloutTimeout:
         return None if self._longest is None else max(self._least, TIMEOUT_FACTOR * self._longest)
 
 
+REQUESTS = 2  # maximum number of pending requests of a worker
 MAX_DEATHS_IN_A_ROW = 5  # deaths per worker, without any rollout in between, after which the pool gives up
 
 
@@ -108,15 +109,14 @@ class _WorkerState:
 class WorkerPool:
     """N workers, each with a bounded number of pending requests.
 
-    With two requests a worker keeps stepping while the learner uses its last rollout. More requests would let rollouts
-    grow stale in a queue; instead, workers wait for a slow learner.
+    With two requests (:data:`REQUESTS`) a worker keeps stepping while the learner uses its last rollout. More requests
+    would let rollouts grow stale in a queue; instead, workers wait for a slow learner.
 
     Args:
         transport: connects to the workers; the pool closes it.
         workers: N.
         length: environment steps of a rollout.
         first_step: global number of the first environment step.
-        in_flight: maximum number of pending requests of a worker.
         rollout_timeout: the time limit after which a worker is ended and replaced.
 
     Attributes:
@@ -130,11 +130,10 @@ class WorkerPool:
         workers: int,
         length: int,
         first_step: int = 0,
-        in_flight: int = 2,
         rollout_timeout: RolloutTimeout | None = None,
     ):
         self.counts, self.version = RolloutCounts(), -1
-        self._transport, self._length, self._in_flight = transport, length, in_flight
+        self._transport, self._length = transport, length
         self._rollout_timeout = rollout_timeout or RolloutTimeout()
         self._next_step = first_step
         self._free_steps: list[int] = []  # first steps of lost requests, to be requested again
@@ -192,7 +191,7 @@ class WorkerPool:
 
     def _send_requests(self) -> None:
         # One request each in turn: no worker gets its second before all have their first.
-        for depth in range(self._in_flight):
+        for depth in range(REQUESTS):
             for worker, state in enumerate(self._workers):
                 if state.ready and len(state.pending) <= depth:
                     if self._free_steps:
@@ -243,12 +242,11 @@ class WorkerPool:
         busy.
         """
         now, most = time.monotonic(), self._rollout_timeout.seconds
-        late = [
+        return [
             WorkerDied(worker, state.epoch, f"no rollout in {most:.0f} s", hung=True)
             for worker, state in enumerate(self._workers)
             if most is not None and state.pending and worker not in answered and now - state.waiting_since > most
         ]
-        return list(late)
 
     def _replace(self, death: WorkerDied) -> None:
         state = self._workers[death.worker]
