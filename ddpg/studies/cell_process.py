@@ -65,6 +65,8 @@ class Engine(abc.ABC):
     def holds(self, folder: CellFolder) -> bool:
         """Return whether a job that an earlier command submitted works on a cell; :meth:`start` then follows it.
 
+        Never so for an engine whose cells end with the study.
+
         Raises:
             ddpg.studies.slurm_commands.Unavailable: if that is unknown at the moment; no cell may be started then.
         """
@@ -100,8 +102,9 @@ class CellProcess(Process):
         server: CellServer | None = None,
     ):
         self._folder, self._evaluates = folder, folder.stage == "evaluate"
+        self._partial = atomic_write.temporary_path(folder.final)  # an evaluation's result, until it is complete
         with lock_cell_log(folder.log) as lock, folder.log.open("ab") as log, contextlib.ExitStack() as stack:
-            output = stack.enter_context(partial_result_path(folder).open("wb")) if self._evaluates else log
+            output = stack.enter_context(self._partial.open("wb")) if self._evaluates else log
             self._process: subprocess.Popen | ServedCell
             if server is not None:
                 with contextlib.suppress(OSError):  # the server has died, so start a new process below
@@ -129,15 +132,14 @@ class CellProcess(Process):
 
     def _store_result(self) -> None:
         """Move the evaluation's result to its final path; if it is not valid, the cell has failed."""
-        result = partial_result_path(self._folder)
         try:
-            read_evaluation(result, "something else was printed beside the evaluation's result")
+            read_evaluation(self._partial, "something else was printed beside the evaluation's result")
         except FileFault as fault:
             with self._folder.log.open("a", encoding="utf-8") as log:
                 log.write(f"ddpg: error: {fault}\n")
             self.returncode = 4
         else:
-            result.replace(self._folder.final)
+            self._partial.replace(self._folder.final)
 
     def terminate(self) -> None:
         """Ask the cell to save and end."""
@@ -165,7 +167,7 @@ class LocalEngine(Engine):
     def __init__(self, jobs: int | None = None, command: Sequence[str] = COMMAND):
         cores = available_cores()
         self._jobs, self._command = cores if jobs is None else jobs, command
-        self._environment = cell_environment(threads_per_cell(self._jobs, cores))
+        self._environment = cell_environment(max(1, cores // self._jobs))
         self._server: CellServer | None = None
 
     def slots(self) -> int:
@@ -188,13 +190,3 @@ class LocalEngine(Engine):
 def cell_environment(threads: int) -> dict[str, str]:
     """Return the environment variables that limit a cell to ``threads`` threads."""
     return {"TF_CPP_MIN_LOG_LEVEL": "3", INTRAOP: str(threads)}
-
-
-def threads_per_cell(jobs: int, cores: int) -> int:
-    """Return the number of threads for each of ``jobs`` processes."""
-    return max(1, cores // jobs)
-
-
-def partial_result_path(folder: CellFolder) -> Path:
-    """Return the temporary path of an evaluation's result, which is used until it is complete."""
-    return atomic_write.temporary_path(folder.final)

@@ -268,23 +268,16 @@ class RayEngine(Engine):
             autoscaler can see them. ``None``: the current number of CPUs of the cluster.
         address: address of a running cluster; ``None``: a new one on this machine, which :meth:`close` ends.
         command: the ``ddpg`` command; this process's interpreter in it is replaced by the node's.
-        interval: seconds between transfers of changed files.
 
     Raises:
         UsageError: if Ray is not installed.
         EnvironmentFault: if no cluster can be reached or started.
     """
 
-    def __init__(
-        self,
-        jobs: int | None = None,
-        address: str | None = None,
-        command: Sequence[str] = COMMAND,
-        interval: float = INTERVAL,
-    ):
+    def __init__(self, jobs: int | None = None, address: str | None = None, command: Sequence[str] = COMMAND):
         self._ray, self._owned = connect_to_ray(address, jobs or available_cores())
         self._actor_class = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RemoteCell)
-        self._jobs, self._interval = jobs, interval
+        self._jobs = jobs
         self._command = [None if word == sys.executable else word for word in command]
         self._size, self._size_read_at = 1, -_SIZE_MAX_AGE
 
@@ -300,9 +293,7 @@ class RayEngine(Engine):
     def start(self, folder: CellFolder) -> RemoteProcess:
         """Send a cell to the cluster."""
         files = ChangeTracker(folder.path).changes()
-        actor = self._actor_class.remote(
-            folder.cell, self._command, cell_environment(1), os.getcwd(), files, self._interval
-        )
+        actor = self._actor_class.remote(folder.cell, self._command, cell_environment(1), os.getcwd(), files, INTERVAL)
         return RemoteProcess(self._ray, actor, folder)
 
     def close(self) -> None:

@@ -357,20 +357,11 @@ def engine_of(
     command: Sequence[str] = COMMAND,
     slurm: SlurmOptions | None = None,
 ) -> Iterator[Engine]:
-    """Yield an engine, and close it after the block.
-
-    Args:
-        engine: the engine's name.
-        jobs: maximum number of cells at a time; ``None``: one per core, or per CPU of the Ray cluster; all with Slurm.
-        ray_address: address of a running cluster; ``None``: a new one on this machine.
-        command: the ``ddpg`` command.
-        slurm: the resources that each Slurm job requests.
+    """Yield an engine, and close it after the block; arguments as for :func:`run_study`, after :func:`check_engine`.
 
     Raises:
-        UsageError: as :func:`check_engine`.
         EnvironmentFault: if no cluster can be reached or started.
     """
-    check_engine(engine, ray_address, slurm)
     found: Engine
     if engine == "ray":
         from ddpg.studies.ray_cells import RayEngine

@@ -82,7 +82,7 @@ class SlurmProcess(Process):
         if state is None and self.job is not None:
             state = slurm_commands.ended_job(self.job)
         unsure = state is None or state.state in ("COMPLETED", "FAILED")  # its result may not be visible here yet
-        if unsure and time.monotonic() - self._ended_at < self._engine.patience:
+        if unsure and time.monotonic() - self._ended_at < PATIENCE:
             return
         if state is None or state.state == "COMPLETED":
             lost = f"Slurm job {self.job} has ended without a result"
@@ -119,8 +119,6 @@ class SlurmEngine(Engine):
             room.
         options: the resources that each job requests.
         command: the ``ddpg`` command on the nodes.
-        interval: seconds between two calls of ``squeue``.
-        patience: seconds to wait until a file written by a node is visible here.
 
     Raises:
         UsageError: if Slurm's commands are not installed.
@@ -133,19 +131,14 @@ class SlurmEngine(Engine):
         jobs: int | None = None,
         options: SlurmOptions | None = None,
         command: Sequence[str] = COMMAND,
-        interval: float | None = None,
-        patience: float | None = None,
     ):
         slurm_commands.check_installed()
-        self.patience = PATIENCE if patience is None else patience
         self._jobs, self._options, self._command = jobs, options or SlurmOptions(), command
-        self._interval = INTERVAL if interval is None else interval
         self._waiting: list[SlurmProcess] = []
         self._live: list[SlurmProcess] = []
-        self._known: dict[
-            Path, dict[Path, tuple[CellBatch, int, str]]
-        ] = {}  # jobs submitted by earlier commands, by study folder and cell folder
-        self._refreshed_at = self._failed_at = -self._interval
+        # Jobs submitted by earlier commands, by study folder and cell folder.
+        self._known: dict[Path, dict[Path, tuple[CellBatch, int, str]]] = {}
+        self._refreshed_at = self._failed_at = -INTERVAL
         self._failure: slurm_commands.Unavailable | None = None
 
     def slots(self) -> int:
@@ -176,7 +169,7 @@ class SlurmEngine(Engine):
 
     def refresh(self) -> None:
         """Submit the waiting cells, and list all jobs if that is due."""
-        if time.monotonic() - self._refreshed_at < self._interval and not self._is_new:
+        if time.monotonic() - self._refreshed_at < INTERVAL and not self._waiting:
             return
         self._submit()
         self._refreshed_at = time.monotonic()
@@ -189,10 +182,6 @@ class SlurmEngine(Engine):
             process.see(listed.get((process.batch.name, process.index)))
             if process.returncode is not None:
                 self._live.remove(process)
-
-    @property
-    def _is_new(self) -> bool:
-        return any(process.batch is None for process in self._waiting)
 
     def _submit(self) -> None:
         """Submit the waiting cells, with one array for each study folder."""
@@ -235,8 +224,8 @@ class SlurmEngine(Engine):
             ) from None
 
     def _listed_jobs(self) -> dict[tuple[str, int], JobState]:
-        """Return Slurm's jobs; after a failure, raise the same error for :attr:`_interval` instead of asking again."""
-        if self._failure is not None and time.monotonic() - self._failed_at < self._interval:
+        """Return Slurm's jobs; after a failure, raise the same error for :data:`INTERVAL` instead of asking again."""
+        if self._failure is not None and time.monotonic() - self._failed_at < INTERVAL:
             raise self._failure
         try:
             return slurm_commands.jobs()

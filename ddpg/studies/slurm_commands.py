@@ -5,6 +5,7 @@ batch of cells, and its index in the batch's array. So it is found even if ``sba
 if the command that submitted it was killed.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -82,10 +83,9 @@ class SlurmOptions(Options):
     def command_flags(self) -> list[str]:
         """Return the options that differ from their defaults as flags of ``ddpg study``."""
         found = []
-        for field in dataclasses.fields(SlurmOptions):
-            value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
-            if value != field.default:
-                found += [f"{flag}={one}" for one in (value if isinstance(value, tuple) else (value,))]
+        for name in self.changed():
+            value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
+            found += [f"{flag}={one}" for one in (value if isinstance(value, tuple) else (value,))]
         return found
 
     def changed(self) -> list[str]:
@@ -172,12 +172,9 @@ def ended_job(job: str) -> JobState | None:
 def end(job: str, signal: str) -> None:
     """Cancel a waiting job, or send a signal to the batch script of a running one; a finished job is not affected."""
     for words in (["--state=PENDING"], ["--batch", f"--signal={signal}"]):
-        try:
+        # It fails if the job is in the other state, or has ended; the caller repeats the call while the job is listed.
+        with contextlib.suppress(EnvironmentFault):
             _call("scancel", *words, job)
-        except (
-            EnvironmentFault
-        ):  # the job is in the other state, or has ended; the caller repeats the call while the job is listed
-            continue
 
 
 def requeue(job: str) -> bool:

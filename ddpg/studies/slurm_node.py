@@ -35,7 +35,7 @@ from ddpg.runs.env_factory import check_imports
 from ddpg.studies import slurm_commands
 from ddpg.studies.cell_process import CellProcess, cell_environment
 from ddpg.studies.study import Cell, Group
-from ddpg.studies.study_folder import CellFolder
+from ddpg.studies.study_folder import CellFolder, read_record
 
 REQUEUE, STOP = "USR1", "USR2"
 _WAIT = 1.0  # seconds between two polls of a cell that another process trains
@@ -114,9 +114,10 @@ class CellBatch:
             FileFault: if the file that lists them is damaged.
         """
         path = self.path / _CELLS
-        found = convert(f"{path}:", safe_json.read_json(path), _BatchRecord)
+        advice = "remove it, and start the study again"
+        found = read_record(path, advice, _BatchRecord)
         if any(group >= len(found.groups) for group, _ in found.cells):
-            raise FileFault(f"{path} names a group that it does not have; remove it, and start the study again")
+            raise FileFault(f"{path} names a group that it does not have; {advice}")
         root = self.path.parent.parent
         return [CellFolder(root, Cell(found.groups[group], seed)) for group, seed in found.cells]
 
@@ -230,16 +231,10 @@ def main(words: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"ddpg: error: {error}", file=sys.stderr, flush=True)
         job, status = None, 1
-    if job is not None and job.requeues:
-        return _requeue()
+    if job is not None and job.requeues:  # if Slurm does not requeue it, the study submits it again
+        slurm_commands.requeue(f"{os.environ['SLURM_ARRAY_JOB_ID']}_{index}")
+        return _INTERRUPTED[0]
     if status is not None:
         batch.write_status(index, status)
         return status if status >= 0 else 128 - status
-    return _INTERRUPTED[0]
-
-
-def _requeue() -> int:
-    """Requeue this job; if Slurm does not, the job ends as interrupted, and the study submits it again."""
-    job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-    slurm_commands.requeue(job)
     return _INTERRUPTED[0]

@@ -332,10 +332,8 @@ def _check_length(what: str, name: str) -> None:
 
 def _recipe(configuration: dict[str, Any] | str, beside: Path) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Return the options of a configuration's recipe, or ``None`` without one, and the options that it sets itself."""
-    if isinstance(configuration, str):
-        return read_recipe(configuration, beside), {}
-    changes = {name: value for name, value in configuration.items() if name != "recipe"}
-    recipe = configuration.get("recipe")
+    changes = {"recipe": configuration} if isinstance(configuration, str) else {**configuration}
+    recipe = changes.pop("recipe", None)
     if recipe is None:
         return None, changes
     if not isinstance(recipe, str):

@@ -230,7 +230,10 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
                 runs[folder] = run
     write_table(root / FILES.results, COLUMNS, values)
     ends = [_ends([(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
-    rows = [_row(group, *end) for group, end in zip(groups, ends, strict=True)]
+    rows = [
+        table_row(group.name, group.configuration, group.total_timesteps, [*last.values()], returns, len(group.seeds))
+        for group, (last, returns) in zip(groups, ends, strict=True)
+    ]
     write_table(root / FILES.table, tuple(rows[0]), rows)
     comparisons = compared([(group.name, group.configuration, end[0]) for group, end in zip(groups, ends, strict=True)])
     text = f"{markdown(rows)}\n\n{NOTE}\n\n{holding_markdown(rows)}\n\n{HOLDING_NOTE}\n"
@@ -280,10 +283,3 @@ def _ends(runs: Sequence[tuple[CellFolder, Run]]) -> tuple[dict[int, float], lis
     finished = [(folder, run) for folder, run in runs if folder.stage is None and run.rows]
     last = {folder.cell.seed: float(folder.evaluated.get("mean_return", run.returns[-1])) for folder, run in finished}
     return last, [run.returns for _, run in finished]
-
-
-def _row(group: Group, last: dict[int, float], returns: list[np.ndarray]) -> dict[str, Any]:
-    """Return the row of a group in the table."""
-    return table_row(
-        group.name, group.configuration, group.total_timesteps, [*last.values()], returns, len(group.seeds)
-    )

@@ -20,7 +20,7 @@ from ddpg.runs import signals
 from ddpg.runs.lock import lock_cell_log, run_lock
 from ddpg.runs.run_directory import read_config
 from ddpg.studies import cell_process, scheduler, study_progress
-from ddpg.studies.cell_process import COMMAND, LocalEngine, threads_per_cell
+from ddpg.studies.cell_process import COMMAND, LocalEngine
 from ddpg.studies.scheduler import Scheduler, run_study, study_resume_hint
 from ddpg.studies.study import Cell, cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
@@ -117,7 +117,9 @@ def test_workers_are_asked_for_where_the_study_says_so(tmp_path):
         assert (asked["collector"], asked["workers"]) == expected
 
 
-@pytest.mark.parametrize(("jobs", "cores", "threads"), [(2, 4, "2"), (3, 2, "1"), (None, 3, "1"), (1, 3, "3")])
+@pytest.mark.parametrize(
+    ("jobs", "cores", "threads"), [(2, 4, "2"), (3, 2, "1"), (None, 3, "1"), (1, 3, "3"), (3, 10, "3")]
+)
 def test_as_many_at_a_time_as_there_are_jobs_and_they_share_the_cores(jobs, cores, threads, stubbed, monkeypatch):
     monkeypatch.setattr(cell_process, "available_cores", lambda: cores)
     study, at_a_time = stubbed(4), []
@@ -127,7 +129,6 @@ def test_as_many_at_a_time_as_there_are_jobs_and_they_share_the_cores(jobs, core
     run(study, jobs=jobs)
     assert max(at_a_time) == (jobs or cores)
     assert [given for _, given in study.calls] == [threads] * 4
-    assert threads_per_cell(5, 16) == 3
 
 
 def test_a_failure_is_one_line_and_the_others_go_on(stubbed, capsys):
