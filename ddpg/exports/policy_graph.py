@@ -90,9 +90,8 @@ def numpy_program(acting: ActingPolicy) -> NumpyProgram:
     """
     states, outputs = inputs_and_outputs(acting)
     with acting.network.graph.as_default():
-        program, handles = lower_to_numpy(outputs, states)
-    owners = {variable.handle.name: variable for variable in acting.network.variables}
-    program.load(acting.session.run([owners[handle.name] for handle in handles]))
+        program, loaded = lower_to_numpy(outputs, [states], acting.network.variables)
+    program.load(acting.session.run([acting.network.variables[index] for index in loaded]))
     return program
 
 

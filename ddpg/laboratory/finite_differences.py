@@ -37,22 +37,18 @@ def float64_function(network: Network) -> Callable:
         inputs = network.placeholders()
         output = network(*inputs)
     try:
-        mirrored = lower_to_numpy(output, *inputs)
+        if len(network.variables) > len(network.trainable_variables):  # batch norm's moving statistics
+            raise UnsupportedOp("batch normalisation")
+        program, loaded = lower_to_numpy(output, inputs, network.variables)
     except UnsupportedOp:
-        mirrored = None
-    averages = len(network.variables) - len(network.trainable_variables)  # moving statistics of batch norm
-    if mirrored is None or averages:
         raise UsageError(
             f"the network of the {network.name} has ops without a NumPy counterpart (normalisation over the batch, "
             "convolutions, custom activations); give it fully connected layers with norm none, layer or rms "
             "and one of tflearn's activations"
-        )
-    program, handles = mirrored
-    places = {variable.handle.name: place for place, variable in enumerate(network.variables)}
-    order = [places[handle.name] for handle in handles]
+        ) from None
 
     def function(weights, *inputs):
-        program.load([weights[place] for place in order])
+        program.load([weights[index] for index in loaded])
         return program(*inputs)
 
     return function

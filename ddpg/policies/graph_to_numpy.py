@@ -31,15 +31,18 @@ class UnsupportedOp(Exception):
     """An op has no counterpart in NumPy; the text is its type, such as ``Conv2D``."""
 
 
-def lower_to_numpy(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram, list]:
+def lower_to_numpy(
+    output: tf.Tensor, sources: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+) -> tuple[NumpyProgram, list[int]]:
     """Translate the graph between ``sources`` and ``output``.
 
     Args:
         output: ``[B, A]``.
         sources: the placeholders from which it is computed, in the order of the program's inputs.
+        variables: those that the graph reads, and maybe others.
 
     Returns:
-        The program and the handle tensors of the variables whose values it loads.
+        The program, without values, and the index in ``variables`` of each one whose value it loads.
 
     Raises:
         UnsupportedOp: if some op has no translation.
@@ -54,7 +57,8 @@ def lower_to_numpy(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram
         sources=range(len(sources)),
         result=result,
     )
-    return program, list(translation.handles.values())
+    indices = {variable.handle.name: index for index, variable in enumerate(variables)}
+    return program, [indices[handle.name] for handle in translation.handles.values()]
 
 
 class _NumpyLowering:

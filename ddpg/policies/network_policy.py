@@ -31,34 +31,34 @@ class ActingNetwork(Protocol):
 
 
 class NumpyPolicy:
-    """μ(s) from a NumPy copy of the weights: it takes microseconds, where a session call takes over 100."""
+    """μ(s) from a NumPy copy of the weights: it takes microseconds, where a session call takes over 100.
+
+    Attributes:
+        program: the network with its current weights.
+        variables: the variables whose values :meth:`load` takes.
+    """
 
     def __init__(self, program: NumpyProgram, variables: Sequence):
-        self.variables = list(variables)
-        self.load = program.load
-        self._program = program
+        self.program, self.variables = program, list(variables)
 
-    @property
-    def program(self) -> NumpyProgram:
-        """The program, with the current weights."""
-        return self._program
+    def load(self, arrays: Sequence[np.ndarray]) -> None:
+        """Set the weights to the values of :attr:`variables`."""
+        self.program.load(arrays)
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]``."""
-        return self._program(observations)
+        return self.program(observations)
 
     def perturbed(self, rng: np.random.Generator, sigma: float) -> "NumpyPolicy":
         """Return a copy of the policy with N(0, σ²) added to weights and biases, but not in normalization layers."""
-        other = copy.copy(self)
-        other._program = copy.copy(self._program)
-        other.load = other._program.load
-        other.load(
+        program = copy.copy(self.program)
+        program.load(
             [
                 array + sigma * rng.standard_normal(array.shape, np.float32) if _gets_noise(variable) else array
-                for variable, array in zip(self.variables, self._program.parameters(), strict=True)
+                for variable, array in zip(self.variables, program.parameters(), strict=True)
             ]
         )
-        return other
+        return NumpyPolicy(program, self.variables)
 
 
 class SessionPolicy:
@@ -99,11 +99,6 @@ class NormalisedPolicy:
         return NormalisedPolicy(self.inner.perturbed(rng, sigma), self.normaliser)
 
 
-def can_be_perturbed(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> bool:
-    """Return whether parameter noise can be added to a policy's weights, which needs a NumPy copy of them."""
-    return program_of(policy) is not None
-
-
 def program_of(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> NumpyProgram | None:
     """Return the NumPy program of a policy, without the normaliser; ``None`` if the policy runs in a session."""
     inner = policy.inner if isinstance(policy, NormalisedPolicy) else policy
@@ -127,22 +122,18 @@ def make_policy(
     network: ActingNetwork, session: tf.compat.v1.Session, normaliser: ObservationNormalizer | None = None
 ) -> NumpyPolicy | SessionPolicy | NormalisedPolicy:
     """Return the fastest policy for a network; after an update, ``load`` the values of its ``variables`` into it."""
-    policy = _make_policy(network, session)
+    with network.graph.as_default(), v1.name_scope("acting/"):
+        states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
+        actions = network(states)
+    policy: NumpyPolicy | SessionPolicy
+    try:
+        program, loaded = lower_to_numpy(actions, [states], network.variables)
+        policy = NumpyPolicy(program, [network.variables[index] for index in loaded])
+    except UnsupportedOp:
+        policy = SessionPolicy(session, states, actions)
     return policy if normaliser is None else NormalisedPolicy(policy, normaliser)
 
 
 def _gets_noise(variable: tf.Variable) -> bool:
     """Return whether a variable is trainable and not of a normalization layer, as in OpenAI Baselines' DDPG."""
     return variable.trainable and variable.name.rpartition("/")[2] not in ("gamma:0", "beta:0")
-
-
-def _make_policy(network: ActingNetwork, session: tf.compat.v1.Session) -> NumpyPolicy | SessionPolicy:
-    with network.graph.as_default(), v1.name_scope("acting/"):
-        states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
-        actions = network(states)
-    try:
-        program, handles = lower_to_numpy(actions, states)
-    except UnsupportedOp:
-        return SessionPolicy(session, states, actions)
-    owners = {variable.handle.name: variable for variable in network.variables}
-    return NumpyPolicy(program, [owners[handle.name] for handle in handles])

@@ -48,9 +48,8 @@ def test_forward_by_hand_and_in_numpy(session, initialize, rng):
     q = by_hand(np.concatenate([states, actions], axis=1), *randomised(critic, rng))
     np.testing.assert_allclose(critic.predict(states, actions), q, rtol=1e-4, atol=1e-5)
     placeholder = tf.compat.v1.placeholder(tf.float32, [None, 3])
-    program, handles = lower_to_numpy(actor(placeholder), placeholder)
-    places = {variable.handle.name: place for place, variable in enumerate(actor.variables)}
-    program.load([session.run(actor.variables)[places[handle.name]] for handle in handles])
+    program, loaded = lower_to_numpy(actor(placeholder), [placeholder], actor.variables)
+    program.load([session.run(actor.variables)[index] for index in loaded])
     np.testing.assert_allclose(program(states.astype(np.float32)), mu, rtol=1e-4, atol=1e-5)
 
 

@@ -91,8 +91,8 @@ def test_sigma_follows_the_distance(first, factors):
 def test_weights_move_by_sigma_and_what_normalises_does_not():
     agent = DDPG(Counting(5), CONFIG.replace(hidden=(300,), norm="layer"), seed=0)
     names = [variable.name.rpartition("/")[2] for variable in agent.policy.variables]
-    before = agent.policy._program.parameters()
-    after = agent.policy.perturbed(np.random.default_rng(1), 0.1)._program.parameters()
+    before = agent.policy.program.parameters()
+    after = agent.policy.perturbed(np.random.default_rng(1), 0.1).program.parameters()
     moved = {}
     for name, one, other in zip(names, before, after, strict=True):
         moved.setdefault(name in ("gamma:0", "beta:0"), []).append((other - one).ravel())
@@ -102,7 +102,7 @@ def test_weights_move_by_sigma_and_what_normalises_does_not():
     assert len(deltas) > 1000
     assert deltas.std() == pytest.approx(0.1, rel=0.1)
     assert abs(deltas.mean()) < 0.01
-    for one, other in zip(before, agent.policy._program.parameters(), strict=True):
+    for one, other in zip(before, agent.policy.program.parameters(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
