@@ -6,7 +6,7 @@ import json
 import gymnasium as gym
 import numpy as np
 
-from ddpg.checkpoints import checkpoint
+from ddpg.checkpoints.space_json import describe_space
 
 
 def fields(**changes):
@@ -15,8 +15,8 @@ def fields(**changes):
         "kind": "DDPG",
         "algorithm": "DDPG",
         "config": {"hidden": [4], "gamma": 0.99, "norm": None, "buffer_size": 5, "updates_per_call": 4, "jit": False},
-        "observation_space": checkpoint.describe_space(gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)),
-        "action_space": checkpoint.describe_space(gym.spaces.Box(np.float32([-2.0]), np.float32([4.0]))),
+        "observation_space": describe_space(gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)),
+        "action_space": describe_space(gym.spaces.Box(np.float32([-2.0]), np.float32([4.0]))),
         "seed": 0,
         "num_timesteps": 60,
         "own_steps": 50,

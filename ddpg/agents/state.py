@@ -11,6 +11,7 @@ from typing import Any
 from ddpg.agents.tf_agent import check_variables
 from ddpg.algorithms.registry import algorithm_named, algorithm_of
 from ddpg.checkpoints import checkpoint
+from ddpg.checkpoints.space_json import describe_space, restore_space
 from ddpg.config.algorithm_options import NETWORKS, AgentConfig
 from ddpg.errors import UsageError
 from ddpg.interaction.env_runner import spaces_of
@@ -32,8 +33,8 @@ def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups
         "kind": type(agent).__name__,
         "algorithm": algorithm_of(agent.config),
         "config": agent.config.to_json(),
-        "observation_space": checkpoint.describe_space(agent.observation_space),
-        "action_space": checkpoint.describe_space(agent.action_space),
+        "observation_space": describe_space(agent.observation_space),
+        "action_space": describe_space(agent.action_space),
         "seed": agent.seed,
         "num_timesteps": agent.num_timesteps,
         "own_steps": agent.replay.own,
@@ -96,7 +97,7 @@ def fitting_env(manifest: dict[str, Any], env: Any) -> Any:
     Raises:
         UsageError: if the spaces differ.
     """
-    saved = tuple(checkpoint.restore_space(manifest[name]) for name in ("observation_space", "action_space"))
+    saved = tuple(restore_space(manifest[name]) for name in ("observation_space", "action_space"))
     if env is None:
         return saved
     for name, given, expected in zip(("observation", "action"), spaces_of(env), saved, strict=True):

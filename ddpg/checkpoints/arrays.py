@@ -9,7 +9,6 @@ in the same pass, and disk errors stay ``OSError``.
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -19,13 +18,12 @@ import msgspec
 import numpy as np
 
 from ddpg.checkpoints import memory_limit, safe_json
-from ddpg.checkpoints.manifest import REPLAY, ArraySpec, Table
+from ddpg.checkpoints.atomic_write import write_durably
+from ddpg.checkpoints.manifest import ARRAY_DTYPES, REPLAY, ArraySpec, Table
 from ddpg.checkpoints.safe_json import convert, refusal
-from ddpg.errors import FileFault, UsageError, with_filename
+from ddpg.errors import FileFault, UsageError
 
 CHUNK = 1 << 22  # bytes that are written or read at a time
-
-_CODES = {"float32": "F32", "float64": "F64", "uint8": "U8", "int32": "I32", "int64": "I64"}
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,20 +57,24 @@ def write(path: Path, arrays: dict[str, np.ndarray]) -> str:
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0]))
     ends = list(itertools.accumulate(array.nbytes for _, array in ordered))
     header = {
-        name: {"dtype": _CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": [end - array.nbytes, end]}
+        name: {
+            "dtype": ARRAY_DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [end - array.nbytes, end],
+        }
         for (name, array), end in zip(ordered, ends, strict=True)
     }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    head = [len(text).to_bytes(8, "little"), text]
     checksum = hashlib.sha256()
-    with with_filename(path), path.open("wb") as file:
-        for piece in itertools.chain(
-            (len(text).to_bytes(8, "little"), text), *map(_little_endian, dict(ordered).values())
-        ):
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        for piece in itertools.chain(head, *(_little_endian(array) for _, array in ordered)):
             checksum.update(piece)
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
+            yield piece
+
+    write_durably(path, pieces())
     return checksum.hexdigest()
 
 
@@ -145,8 +147,9 @@ def _ordered_names(path: Path, head: bytes, header: bytes, size: int, table: Tab
     ordered = sorted(found.items(), key=lambda item: item[1].data_offsets)
     for name, entry in ordered:
         spec, place = table[name], f"{path}: {name!r}"
-        if (entry.dtype, entry.shape) != (_CODES[spec.dtype], spec.shape):
-            raise refusal(place, f"{entry.dtype} {entry.shape}", f"{_CODES[spec.dtype]} {spec.shape} by the manifest")
+        dtype = ARRAY_DTYPES[spec.dtype]
+        if (entry.dtype, entry.shape) != (dtype, spec.shape):
+            raise refusal(place, f"{entry.dtype} {entry.shape}", f"{dtype} {spec.shape} by the manifest")
         if entry.data_offsets != (end, end + spec.nbytes):
             raise refusal(f"{place}.data_offsets", entry.data_offsets, f"{(end, end + spec.nbytes)}")
         end += spec.nbytes

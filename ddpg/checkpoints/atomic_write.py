@@ -1,15 +1,19 @@
-"""Replace small files atomically: write a temporary file in the same directory, flush it to disk, and rename it."""
+"""Write files so that a full disk or a killed process does no harm: flushed to disk, and replaced atomically.
+
+A file is replaced by a temporary file in the same directory, which is renamed once it is complete.
+"""
 
 import contextlib
 import errno
 import io
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
 from ddpg.checkpoints.safe_json import kind_of
-from ddpg.errors import UsageError, brief
+from ddpg.errors import UsageError, brief, with_filename
 
 
 class Figure(Protocol):
@@ -17,6 +21,15 @@ class Figure(Protocol):
 
     def savefig(self, fname: Any, *, format: str) -> None:
         """Write the figure to a file."""
+
+
+def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write ``pieces`` to a file and flush it to disk; an ``OSError`` names the file."""
+    with with_filename(path), path.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def temporary_path(path: Path) -> Path:
@@ -33,10 +46,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Replace the file at ``path`` by ``data``, with the guarantee of :func:`write_text`."""
     temporary = temporary_path(path)
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        write_durably(temporary, [data])
         os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -17,11 +17,9 @@ import numpy as np
 from ddpg.checkpoints import arrays as array_files
 from ddpg.checkpoints import manifest as manifests
 from ddpg.checkpoints import target_dir
-from ddpg.checkpoints.manifest import FORMAT as FORMAT
+from ddpg.checkpoints.atomic_write import write_durably
 from ddpg.checkpoints.manifest import MANIFEST
-from ddpg.checkpoints.space_json import describe_space as describe_space
-from ddpg.checkpoints.space_json import restore_space as restore_space
-from ddpg.errors import FileFault, UsageError, brief, with_filename
+from ddpg.errors import FileFault, UsageError, brief
 
 Groups = dict[str, dict[str, np.ndarray]]
 # A run's checkpoints without the replay memory (ddpg/runs/recorder.py): best evaluation, end of offline learning, and
@@ -62,7 +60,7 @@ def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
     try:
         staging.mkdir()
         checksums = {name: array_files.write(staging / name, arrays) for name, arrays in files.items()}
-        _write_durably(staging / MANIFEST, manifests.seal({**manifest, "sha256": checksums}))
+        write_durably(staging / MANIFEST, [manifests.seal({**manifest, "sha256": checksums})])
         _sync_directory(staging)
         target_dir.check_target(target)  # refuses to replace a file that has appeared there meanwhile
     except BaseException:
@@ -153,13 +151,6 @@ def _read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, manifests.Tabl
         return *manifests.read(path / MANIFEST), path
     except FileNotFoundError:
         raise UsageError(f"no checkpoint at {brief(str(path))}: it has no {MANIFEST}") from None
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    with with_filename(path), path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sync_directory(path: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+import numpy as np
 
 from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.safe_json import convert, one_of, refusal, short_repr
@@ -40,7 +41,9 @@ _PER_CALL = 2**20  # the largest updates_per_call
 # The bound of owed updates. A full call is made at once or, with ``overlap``, during the next step of all environments,
 # which may add as many again. An agent that continues with other options keeps its owed updates (agents/learn_loop.py).
 _OWED = 2 * _PER_CALL
-_FILE = re.compile(r"[\w.-]+\.safetensors")
+ARRAY_FILE = re.compile(r"[\w.-]+\.safetensors")
+# The dtypes that files hold, and what safetensors calls them.
+ARRAY_DTYPES = {"float32": "F32", "float64": "F64", "uint8": "U8", "int32": "I32", "int64": "I64"}
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+\Z", max_length=200)]
@@ -53,13 +56,13 @@ _PerCall: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=_PER_CALL)]
 class ArraySpec(msgspec.Struct, forbid_unknown_fields=True):
     """Dtype and shape of an array."""
 
-    dtype: one_of("float32", "float64", "uint8", "int32", "int64")  # type: ignore[valid-type]
+    dtype: one_of(*ARRAY_DTYPES)  # type: ignore[valid-type]
     shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2**40)]], msgspec.Meta(max_length=16)]
 
     @property
     def nbytes(self) -> int:
         """Its size in bytes, in memory and in a file."""
-        return math.prod(self.shape) * {"float32": 4, "float64": 8, "uint8": 1, "int32": 4, "int64": 8}[self.dtype]
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 Table: TypeAlias = dict[str, ArraySpec]
@@ -176,7 +179,7 @@ def check(where: str, found: Any) -> dict[str, Table]:
 
 def _tables(where: str, whole: _Manifest) -> dict[str, Table]:
     for name, checksum in whole.sha256.items():
-        if not _FILE.fullmatch(name):
+        if not ARRAY_FILE.fullmatch(name):
             raise FileFault(f"{where} names a file {short_repr(name)} outside itself; it was tampered with")
         convert(f"{where}: sha256[{name!r}]", checksum, Sha256)
     files = {f"{group}.safetensors" for group in whole.arrays}

@@ -1,23 +1,19 @@
 """Where a checkpoint may be written: only an earlier checkpoint is ever replaced, and no other file is removed."""
 
 import os
-import re
 from pathlib import Path
 
 from ddpg.checkpoints import safe_json
-from ddpg.checkpoints.manifest import MANIFEST
+from ddpg.checkpoints.manifest import ARRAY_FILE, MANIFEST
 from ddpg.errors import UsageError
 
+_ALLOWED = "a checkpoint is written to a new path, to an empty directory, or over another checkpoint"
 _NAMES = {".DS_Store", "Thumbs.db", "desktop.ini"}
 
 
 def is_litter(name: str) -> bool:
     """Return whether file managers of macOS or Windows give this name to files that they create on their own."""
     return name in _NAMES or name.startswith("._")
-
-
-_ALLOWED = "a checkpoint is written to a new path, to an empty directory, or over another checkpoint"
-_FILE = re.compile(r"[\w.-]+\.safetensors")
 
 
 def staging_path(path: Path) -> Path:
@@ -67,9 +63,8 @@ def remove_staging(side: Path) -> None:
     """Remove a staging or backup directory, if it exists and holds nothing but a checkpoint's files."""
     if not _is_directory(side) or _foreign(side):
         return
-    for name in sorted(
-        os.listdir(side), key=lambda name: name != MANIFEST
-    ):  # the manifest first: without it, the rest is no checkpoint
+    (side / MANIFEST).unlink(missing_ok=True)  # first: without it, the rest is no checkpoint
+    for name in os.listdir(side):
         (side / name).unlink()
     side.rmdir()
 
@@ -119,13 +114,13 @@ def _listed(path: Path) -> set[str] | None:
         ours = isinstance(manifest["format"], int) and isinstance(manifest["sha256"], dict)
     except (OSError, ValueError, KeyError, TypeError):  # ValueError includes UsageError
         return None
-    return names | {MANIFEST} if ours and all(map(_FILE.fullmatch, names)) else None
+    return names | {MANIFEST} if ours and all(map(ARRAY_FILE.fullmatch, names)) else None
 
 
 def _foreign(side: Path) -> str | None:
     """Return a name in ``side`` that no checkpoint has, if any; an interrupted write may have left no manifest."""
     for name in sorted(os.listdir(side)):
-        if not (name == MANIFEST or _FILE.fullmatch(name) or is_litter(name)) or not _is_file(side / name):
+        if not (name == MANIFEST or ARRAY_FILE.fullmatch(name) or is_litter(name)) or not _is_file(side / name):
             return name
     return None
 

@@ -15,6 +15,7 @@ from refusals import refuses
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
 from ddpg.agents import resource_limits, state
 from ddpg.checkpoints import checkpoint
+from ddpg.checkpoints.space_json import restore_space
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
 BOX = {"type": "Box", "shape": [], "dtype": "float32", "low": -1, "high": 1}
@@ -170,7 +171,7 @@ def test_any_option_is_refused_or_within_the_limits(path):
 def test_the_image_shape_must_match_the_convolutions_variables(path):
     frames = {"type": "Box", "shape": [2800, 2800], "dtype": "uint8", "low": 0, "high": 255}
     choices = {"type": "Discrete", "n": 2, "start": 0}
-    spaces = checkpoint.restore_space(frames), checkpoint.restore_space(choices)
+    spaces = restore_space(frames), restore_space(choices)
     config = DQNConfig(network="conv", hidden=(128,), buffer_size=10, batch_size=1)
     with refuses(UsageError, "hidden=(128,)"):
         resource_limits.check_options(path, config, spaces, {"W": np.zeros(1000)})

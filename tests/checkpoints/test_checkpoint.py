@@ -17,6 +17,7 @@ from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.checkpoints import checkpoint, target_dir
+from ddpg.checkpoints.space_json import describe_space, restore_space
 
 # Not compiled where compiling is not the point.
 SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
@@ -212,9 +213,9 @@ def test_a_dtype_that_this_gymnasium_does_not_have_is_one_line(monkeypatch):
             super().__init__(n, seed, start)
 
     monkeypatch.setattr(gym.spaces, "Discrete", Old)
-    assert checkpoint.restore_space({"type": "Discrete", "n": 3, "start": 0}).n == 3
+    assert restore_space({"type": "Discrete", "n": 3, "start": 0}).n == 3
     with refuses(UsageError, "int8"):
-        checkpoint.restore_space({"type": "Discrete", "n": 3, "start": 0, "dtype": "int8"})
+        restore_space({"type": "Discrete", "n": 3, "start": 0, "dtype": "int8"})
 
 
 @pytest.mark.parametrize(
@@ -229,13 +230,13 @@ def test_a_dtype_that_this_gymnasium_does_not_have_is_one_line(monkeypatch):
     ],
 )
 def test_spaces_survive_json(space):
-    assert checkpoint.restore_space(json.loads(json.dumps(checkpoint.describe_space(space)))) == space
+    assert restore_space(json.loads(json.dumps(describe_space(space)))) == space
 
 
 def test_numbers_that_their_dtype_does_not_hold():
     description = {"type": "Discrete", "n": 200, "start": 0, "dtype": "int8"}
     with refuses(UsageError, "start 0 200 int8"):
-        checkpoint.restore_space(description)
+        restore_space(description)
 
 
 def test_find(tmp_path):

@@ -14,6 +14,7 @@ from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.checkpoints import checkpoint, safe_json
+from ddpg.checkpoints.space_json import describe_space, restore_space
 
 WEIGHTS = {"W:0": np.arange(6, dtype=np.float32).reshape(2, 3), "big": np.arange(3.0), "n": np.asarray(3)}
 
@@ -193,7 +194,7 @@ def test_a_space_is_refused(path, changes, match):
     sealed(path, observation_space={**BOX, **changes})
     refused(path, match)
     with refuses(UsageError, "space"):
-        checkpoint.restore_space({**BOX, **changes})
+        restore_space({**BOX, **changes})
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_an_action_space_is_refused(path, space, match):
     ids=str,
 )
 def test_a_space_comes_back_as_it_was(space):
-    again = checkpoint.restore_space(json.loads(json.dumps(checkpoint.describe_space(space))))
+    again = restore_space(json.loads(json.dumps(describe_space(space))))
     assert again == space
     assert again.dtype == space.dtype
 

@@ -209,13 +209,13 @@ def test_what_a_kill_left_is_removed(tmp_path):
 
 def test_what_arrives_while_writing_stays(tmp_path, monkeypatch):
     path = checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
-    write_durably = checkpoint._write_durably
+    write_durably = checkpoint.write_durably
 
     def slowly(*arguments):
         write_durably(*arguments)
         (path / "notes.txt").write_text("mine")
 
-    monkeypatch.setattr(checkpoint, "_write_durably", slowly)
+    monkeypatch.setattr(checkpoint, "write_durably", slowly)
     with refuses(UsageError, "notes.txt"):
         checkpoint.write(path, fields(num_timesteps=2), GROUPS)
     assert (path / "notes.txt").read_text() == "mine"
