@@ -8,7 +8,7 @@ because a session reads its graph again after every change, which would be timed
 import contextlib
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,24 +52,13 @@ def milliseconds(session: tf.compat.v1.Session, fetches, feeds: dict) -> float:
     return 1e3 * float(np.median(durations[WARM_UP_CALLS:]))
 
 
-def compiled(compute: Callable[..., GradientsAndVariables], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the gradients of ``compute(*inputs) -> [(gradient, variable)]``, compiled by XLA."""
-
-    def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:
-        return [gradient for gradient, _ in compute(*inputs)]
-
-    return tf.function(gradients, jit_compile=True, autograph=False)(*inputs)
-
-
 class PathTrial(NamedTuple):
     """A path, ready to be built and measured.
 
     Attributes:
         name: the path's name.
         network: the network whose gradient it computes.
-        compute: ``inputs -> [(gradient, variable)]``; records its tensors in the fixture's recorder.
-        inputs: placeholders.
-        feeds: their values.
+        compute: the minibatch's fields ``-> [(gradient, variable)]``; records its tensors in the fixture's recorder.
         bounding: the actor's bounding.
         fed_y: a placeholder that is fed the value of the node ``y``; ``None``: y stays in the graph.
     """
@@ -77,8 +66,6 @@ class PathTrial(NamedTuple):
     name: str
     network: Network
     compute: Callable[..., GradientsAndVariables]
-    inputs: Sequence[tf.Tensor]
-    feeds: dict[tf.Tensor, np.ndarray]
     bounding: str
     fed_y: tf.Tensor | None = None
 
@@ -108,8 +95,7 @@ def build_td(fixture: Fixture, name: str, path: Callable, expected: ReferenceGra
         q = critic.prediction(batch.observations, batch.actions).output
         return critic.td_gradients(q, y)
 
-    feeds = dict(zip(fixture.batch, fixture.values, strict=True))
-    return _built(fixture, PathTrial(name, critic, compute, list(fixture.batch), feeds, "squashing", fed_y), expected)
+    return _built(fixture, PathTrial(name, critic, compute, "squashing", fed_y), expected)
 
 
 def build_policy(fixture: Fixture, name: str, path: Callable, bounding: str, expected: ReferenceGradient) -> Measure:
@@ -124,8 +110,7 @@ def build_policy(fixture: Fixture, name: str, path: Callable, bounding: str, exp
         with recorder.recording(actor.trainable_variables):
             return apply_path(path, actor, fixture.critic, batch)
 
-    feeds = dict(zip(fixture.batch, fixture.values, strict=True))
-    return _built(fixture, PathTrial(name, actor, compute, list(fixture.batch), feeds, bounding), expected)
+    return _built(fixture, PathTrial(name, actor, compute, bounding), expected)
 
 
 def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
@@ -142,20 +127,20 @@ def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
 def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> Measure:
     session = fixture.session
     with session.graph.as_default():
-        pairs = _in_order(trial, trial.compute(*trial.inputs))
+        pairs = _in_order(trial, trial.compute(*fixture.batch))
         tensors = [gradient for gradient, _ in pairs]
         nodes, groups = dict(fixture.recorder.nodes), fixture.groups(trial.bounding)
         starts = fixture.recorder.starts_of(pairs, f"path {trial.name!r}")
         edges = edge_norms(session, trace_flow(nodes, groups, starts, {} if trial.fed_y is None else {"fed_y": "y"}))
-        fields = [*trial.inputs, *([] if trial.fed_y is None else [trial.fed_y])]
+        fields = [*fixture.batch, *([] if trial.fed_y is None else [trial.fed_y])]
         weights = [each for group in groups.values() for each in group]
         names = {name for start in starts for name in gradient_checks.leaks(start.loss, weights, start.constants)}
         reached = {group: sum(each.name in names for each in variables) for group, variables in groups.items()}
         rounded = RoundedGradient(session, tensors, fields, weights)
-        in_one_function = _compiled(trial)
+        compiled = _compiled(trial, fixture.batch)
 
     def measure() -> dict[str, Any]:
-        feeds, calls = dict(trial.feeds), [tensors]
+        feeds, calls = dict(fixture.feeds), [tensors]
         if trial.fed_y is not None:
             feeds[trial.fed_y] = session.run(nodes["y"], feeds)
             calls = [nodes["y"], tensors]
@@ -168,15 +153,22 @@ def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> M
             "finite_difference": expected.against(gradients),
             "bfloat16": rounded.error(feeds, gradients),
             "milliseconds": sum(milliseconds(session, call, feeds) for call in calls),
-            "milliseconds_compiled": milliseconds(session, in_one_function, feeds) if in_one_function else None,
+            "milliseconds_compiled": milliseconds(session, compiled, feeds) if compiled else None,
             "reached": reached,
         }
 
     return measure
 
 
-def _compiled(trial: PathTrial) -> list[tf.Tensor] | None:
-    return None if trial.fed_y is not None else compiled(trial.compute, trial.inputs)
+def _compiled(trial: PathTrial, batch: Batch) -> list[tf.Tensor] | None:
+    """Return a path's gradients, compiled by XLA; ``None`` if the path's target is fed, which cannot be compiled."""
+    if trial.fed_y is not None:
+        return None
+
+    def gradients(*fields: tf.Tensor) -> list[tf.Tensor]:
+        return [gradient for gradient, _ in trial.compute(*fields)]
+
+    return tf.function(gradients, jit_compile=True, autograph=False)(*batch)
 
 
 def _in_order(trial: PathTrial, pairs: GradientsAndVariables) -> GradientsAndVariables:
@@ -264,50 +256,41 @@ def compare_paths(
                 for row in _compared(paths, shown.update)
             ],
         }
-    feeds = dict(zip(fixture.batch, fixture.values, strict=True))
-    cosines = fixture.session.run([sign.cosine for sign in signs], feeds)
-    for sign, cosine in zip(signs, cosines, strict=True):
-        sign_check.warn_of_wrong_sign(sign.name, sign.path, float(cosine), stacklevel=2)
+    cosines = fixture.session.run([cosine for *_, cosine in signs], fixture.feeds)
+    for (name, path, _), cosine in zip(signs, cosines, strict=True):
+        sign_check.warn_of_wrong_sign(name, path, float(cosine), stacklevel=2)
     return report
-
-
-class _Sign(NamedTuple):
-    """The cosine by which the sign of a path is checked."""
-
-    name: str
-    path: Callable
-    cosine: tf.Tensor
 
 
 def _signs(
     fixture: Fixture, td_targets: Mapping[str, Callable], policy_gradients: Mapping[str, Callable]
-) -> list[_Sign]:
+) -> list[tuple[str, Callable, tf.Tensor]]:
     """Build the check of every path of the user's own, of policies under every bounding.
 
     As in training, a path that cannot be built with a stand-in for the critic or for y is not checked.
+
+    Returns:
+        For each check the path's name, the path, and the cosine whose sign is checked.
     """
     critic, batch, signs = fixture.critic, fixture.batch, []
-    checked = [
-        {name: path for name, path in paths.items() if sign_check.is_checked(path)}
-        for paths in (td_targets, policy_gradients)
-    ]
     with fixture.session.graph.as_default():
-        for name, path in checked[0].items():
-            with contextlib.suppress(Exception):
-                q = critic.prediction(batch.observations, batch.actions).output
-                own = _recorded(path, critic.optimizer.compute_gradients)
-                signs.append(_Sign(name, path, sign_check.descent_cosine(own, q, critic.trainable_variables)))
-        for name, path in checked[1].items():
-            for actor in fixture.actors.values():
+        for name, path in td_targets.items():
+            if sign_check.is_checked(path):
                 with contextlib.suppress(Exception):
-                    signs.append(_Sign(name, path, sign_check.climb_cosine(path, actor, critic, batch)))
+                    q = critic.prediction(batch.observations, batch.actions).output
+                    own = _recorded(path, critic.optimizer.compute_gradients)
+                    signs.append((name, path, sign_check.descent_cosine(own, q, critic.trainable_variables)))
+        for name, path in policy_gradients.items():
+            for actor in fixture.actors.values() if sign_check.is_checked(path) else ():
+                with contextlib.suppress(Exception):
+                    signs.append((name, path, sign_check.climb_cosine(path, actor, critic, batch)))
     return signs
 
 
 def _td_paths(fixture: Fixture, paths: Mapping[str, Callable], done: Progress) -> list[Measure]:
-    online = {name: getattr(path, "bootstraps_online", False) for name, path in paths.items()}
-    losses = {name: getattr(path, "loss", None) for name, path in paths.items()}
-    kinds = {name: (online[name], losses[name]) for name in paths}
+    kinds = {
+        name: (getattr(path, "bootstraps_online", False), getattr(path, "loss", None)) for name, path in paths.items()
+    }
     expected = {kind: fixture.expected_td(*kind) for kind in dict.fromkeys(kinds.values())}
     return [_with_progress(done, build_td(fixture, name, path, expected[kinds[name]])) for name, path in paths.items()]
 

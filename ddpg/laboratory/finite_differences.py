@@ -133,12 +133,11 @@ class FiniteDifferences:
         self._batch = Batch(*(field.astype(np.float64) for field in batch))
         self._gamma = gamma
         self._low, self._high = (bound.astype(np.float64) for bound in (actor.low, actor.high))
-        next_actions = {}
         mu = float64_function(actor)
-        for name in ("actor", "target_actor"):
-            actions = mu(self._weights[name], self._batch.next_observations)
-            next_actions[name] = np.clip(actions, self._low, self._high)
-        self._next_actions = next_actions
+        self._next_actions = {
+            name: np.clip(mu(self._weights[name], self._batch.next_observations), self._low, self._high)
+            for name in ("actor", "target_actor")
+        }
 
     def td(
         self,
@@ -153,7 +152,7 @@ class FiniteDifferences:
             online: y is computed by the online networks and varies with φ; otherwise it is constant.
             own_loss: ``(q, y) -> loss`` of float64 ``[B, 1]``, instead of the mean squared error.
         """
-        batch = self._batch
+        batch, start = self._batch, self._weights["critic"]
 
         def bootstrap(name: str, weights: list) -> np.ndarray:
             next_q = self._q(weights, batch.next_observations, self._next_actions[name])
@@ -161,20 +160,23 @@ class FiniteDifferences:
 
         fixed = None if online else bootstrap("target_actor", self._weights["target_critic"])
 
-        def difference(weights: list) -> np.ndarray:
-            following = bootstrap("actor", weights) if online else fixed
-            return self._q(weights, batch.observations, batch.actions) - following
+        def q_and_next(weights: list) -> tuple[np.ndarray, np.ndarray]:
+            q = self._q(weights, batch.observations, batch.actions)
+            return q, bootstrap("actor", weights) if fixed is None else fixed
 
         if own_loss is not None:
 
-            def other(weights: list) -> float:
-                following = bootstrap("actor", weights) if online else fixed
-                q = self._q(weights, batch.observations, batch.actions)
+            def own(weights: list) -> float:
+                q, following = q_and_next(weights)
                 return own_loss(q, batch.rewards + following)
 
-            return central_differences(other, self._weights["critic"], coordinates)
+            return central_differences(own, start, coordinates)
 
-        here = difference(self._weights["critic"])
+        def difference(weights: list) -> np.ndarray:
+            q, following = q_and_next(weights)
+            return q - following
+
+        here = difference(start)
         residual = here - batch.rewards
 
         def loss(weights: list) -> float:
@@ -182,7 +184,7 @@ class FiniteDifferences:
             moved = difference(weights) - here
             return np.mean(moved * (moved + 2 * residual))
 
-        return central_differences(loss, self._weights["critic"], coordinates)
+        return central_differences(loss, start, coordinates)
 
     def policy(self, actor: ActorNetwork, bounding: str, coordinates: Sequence[tuple[int, int]]) -> ReferenceGradient:
         """Return the derivatives of −1/B Σ g·μ(s; θ), with g the bounded ∇ₐQ held constant.

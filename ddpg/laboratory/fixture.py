@@ -64,6 +64,7 @@ class Fixture:
         batch: placeholders for the minibatch, ``[B, ...]``.
         fed_y: a placeholder for y, ``[B, 1]``.
         values: the minibatch.
+        feeds: the minibatch by placeholder.
     """
 
     def __init__(self, env: gym.Env, config: DDPGConfig, seed: int | None):
@@ -125,6 +126,7 @@ class Fixture:
         for network in (self.critic, *self.actors.values()):
             self.recorder.listen(network)
         self.batch = Batch(*(v1.placeholder(tf.float32, field.shape) for field in self.values))
+        self.feeds = dict(zip(self.batch, self.values, strict=True))
         self.fed_y = v1.placeholder(tf.float32, [config.batch_size, 1], name="y")
 
     def _copy_weights(self) -> None:

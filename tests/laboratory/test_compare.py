@@ -37,16 +37,16 @@ def compare_on_one_fixture():
     def compared(**paths):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compare, "Fixture", lambda *_: fixture)
-            patch.setattr(compare, "_compiled", lambda _: None)
+            patch.setattr(compare, "_compiled", lambda *_: None)
             return compare_paths(env, CONFIG, **({"td_targets": {}, "policy_gradients": {}} | paths))
 
     return compared
 
 
-def compiled_some(tried, really=compare._compiled):
+def compiled_some(tried, batch, really=compare._compiled):
     """Compiling is most of the work, and these and all others are compiled in test_every_path_can_be_compiled."""
     some = (tried.name, tried.bounding) == ("chain_rule", "inverting") or tried.name in ("stop_gradient", "placeholder")
-    return really(tried) if some else None
+    return really(tried, batch) if some else None
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_every_gradient_is_that_of_finite_differences(report):
 @pytest.mark.parametrize("norm", SAMPLE_NORMS)
 def test_every_path_through_a_norm_is_that_of_finite_differences(norm, monkeypatch):
     """Also bounded by inverting and zeroing, whose gradient goes back through the actor's norms; through two of one."""
-    monkeypatch.setattr(compare, "_compiled", lambda _: None)
+    monkeypatch.setattr(compare, "_compiled", lambda *_: None)
     hidden = CONFIG.hidden if norm == SAMPLE_NORMS[0] else (24,)
     with gym.make("Pendulum-v1") as env:
         report = compare_paths(env, CONFIG.replace(norm=norm, hidden=hidden, activation="tanh"), seed=0)
@@ -415,7 +415,7 @@ def test_command_of_an_unknown_environment(capsys):
 @pytest.mark.filterwarnings("error")
 def test_a_gradient_of_zeros_equals_itself(seed, monkeypatch):
     """With two samples the standardised pre-activations are ±1, at the box's border, where zeroing passes nothing."""
-    monkeypatch.setattr(compare, "_compiled", lambda _: None)
+    monkeypatch.setattr(compare, "_compiled", lambda *_: None)
     with gym.make("Pendulum-v1") as env:
         report = compare_paths(env, DDPGConfig(hidden=(8,), batch_size=2), seed=seed, td_targets={})
     zeros = [row for row in report["policy"] if row["gradient_norm"] == 0]

@@ -16,7 +16,7 @@ CONFIG = DDPGConfig(hidden=(8,), batch_size=16)
 @pytest.fixture
 def not_timed_compiled(monkeypatch):
     """Leave out the time of a path that XLA compiles, most of what a comparison costs."""
-    monkeypatch.setattr("ddpg.laboratory.compare._compiled", lambda trial: None)
+    monkeypatch.setattr("ddpg.laboratory.compare._compiled", lambda *_: None)
 
 
 def expectile_loss(q, target):
