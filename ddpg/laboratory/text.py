@@ -58,39 +58,25 @@ def _table(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
         return "-" if value is None else f"{value:.2f}"
 
     title = {"td": "td_target", "policy": "policy_gradient"}[kind]
-    heads = (
-        title,
-        "bounding",
-        "norm",
-        "difference",
-        "finite diff.",
-        "cosine",
-        "bfloat16",
-        "ms",
-        "ms compiled",
-        "reached",
-    )
-    cells = [
-        (
-            row["path"],
-            row.get("bounding", ""),
-            f"{row['gradient_norm']:.4g}",
-            f"{row['difference']['max_relative']:.1e} {'=' if row['difference']['equal'] else '≠'}",
-            f"{row['finite_difference']['max_relative']:.1e}",
-            f"{row['finite_difference']['cosine']:.6f}",
-            "-" if row["bfloat16"] is None else f"{row['bfloat16']['relative_norm']:.1e}",
-            milliseconds(row["milliseconds"]),
-            milliseconds(row["milliseconds_compiled"]),
-            " ".join(str(count) for count in row["reached"].values()),
-        )
+    lines = [
+        {
+            title: row["path"],
+            "bounding": row.get("bounding", ""),
+            "norm": f"{row['gradient_norm']:.4g}",
+            "difference": f"{row['difference']['max_relative']:.1e} {'=' if row['difference']['equal'] else '≠'}",
+            "finite diff.": f"{row['finite_difference']['max_relative']:.1e}",
+            "cosine": f"{row['finite_difference']['cosine']:.6f}",
+            "bfloat16": "-" if row["bfloat16"] is None else f"{row['bfloat16']['relative_norm']:.1e}",
+            "ms": milliseconds(row["milliseconds"]),
+            "ms compiled": milliseconds(row["milliseconds_compiled"]),
+            "reached": " ".join(str(count) for count in row["reached"].values()),
+        }
         for row in rows
     ]
-    columns = [column for column in range(len(heads)) if any(line[column] for line in cells)]
-    widths = {column: max(len(line[column]) for line in [heads, *cells]) for column in columns}
-    return "\n".join(
-        "  ".join(
-            line[column].ljust(widths[column]) if column < 2 else line[column].rjust(widths[column])
-            for column in columns
-        )
-        for line in [heads, *cells]
-    )
+    heads = [head for head in (lines[0] if lines else ()) if any(line[head] for line in lines)]
+    columns = []
+    for head in heads:
+        cells = [head, *(line[head] for line in lines)]
+        width = max(map(len, cells))
+        columns.append([cell.ljust(width) if head in (title, "bounding") else cell.rjust(width) for cell in cells])
+    return "\n".join("  ".join(cells) for cells in zip(*columns, strict=True))
