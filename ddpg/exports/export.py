@@ -17,6 +17,7 @@ from ddpg.exports.c_network import QUANTIZATIONS
 from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy, inputs_and_outputs
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions
+from ddpg.policies import standalone
 from ddpg.policies.graph_to_numpy import UnsupportedOp
 from ddpg.policies.numpy_program import NumpyProgram
 
@@ -148,7 +149,7 @@ def _numpy_program(acting: ActingPolicy) -> tuple[NumpyProgram | None, str]:
 def _moments(acting: ActingPolicy, program: NumpyProgram | None) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the mean of the observations and 1 / deviation, each ``[1, n]``; ``None`` if the policy has no such."""
     if program is not None:
-        return policy_file.statistics(program)
+        return standalone.statistics(program.steps, program.registers)
     if acting.normaliser is None:
         return None
     mean, factor = acting.normaliser.transformation

@@ -24,7 +24,7 @@ from ddpg.checkpoints import arrays as array_files
 from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.manifest import ArraySpec, Sha256
 from ddpg.checkpoints.safe_json import convert, one_of
-from ddpg.checkpoints.space_json import check_space, describe_space, restore_space
+from ddpg.checkpoints.space_json import describe_space, restore_space
 from ddpg.errors import UsageError
 from ddpg.exports.export_dir import ABOUT, ACT, MARK, is_export
 from ddpg.interaction.actions import make_actions
@@ -149,11 +149,6 @@ def write_about(folder: Path, whole: Mapping[str, Any]) -> None:
     (folder / ABOUT).write_bytes(text)
 
 
-def statistics(program: NumpyProgram) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the mean of the observations and 1 / deviation, each ``[1, n]``; ``None`` if a policy has no such."""
-    return standalone.statistics(program.steps, program.registers)
-
-
 def check_observations(
     observation_space: gym.Space, mask: int = 0, moments: tuple[np.ndarray, np.ndarray] | None = None
 ) -> np.ndarray:
@@ -162,7 +157,7 @@ def check_observations(
     Args:
         observation_space: of the environment.
         mask: see :func:`write`.
-        moments: what :func:`statistics` returned.
+        moments: mean of the observations and 1 / deviation, each ``[1, n]``, if the policy normalises observations.
     """
     return standalone.check_observations(describe_space(observation_space), mask, moments)
 
@@ -201,11 +196,11 @@ def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
     whole = convert(f"{where}:", found, _Policy)
     if safe_json.document_sha256(found, _DIGEST) != whole.policy_sha256:
         raise UsageError(f"{where} does not match its own checksum: it was edited or damaged; {safe_json.ADVICE}")
-    check_space(f"{where}: observation_space", whole.observation_space)
-    check_space(f"{where}: action_space", whole.action_space)
+    observation_space = restore_space(whole.observation_space, f"{where}: observation_space")
+    action_space = restore_space(whole.action_space, f"{where}: action_space")
     loaded = array_files.read(folder / ARRAYS, whole.arrays, whole.arrays_sha256)
-    spaces = [restore_space(space) for space in (whole.observation_space, whole.action_space)]
-    return _program(where, whole.program, {int(name): array for name, array in loaded.items()}, *spaces)
+    arrays = {int(name): array for name, array in loaded.items()}
+    return _program(where, whole.program, arrays, observation_space, action_space)
 
 
 def _program(
