@@ -152,31 +152,62 @@ def read_arrays(text: str) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """How ``policy_act`` returns an action, for one kind of action space."""
+    """How ``policy_act`` makes an action of the network's outputs, for one kind of action space.
 
-    sizes: list[tuple[str, int]]  # macros
+    Attributes:
+        choices: how many outputs, the first ones, are values or scores of discrete actions.
+        scaled: how many outputs, the last ones, are scaled to env units.
+        clipped: whether outputs count as clipped to [-1, 1].
+        sizes: macros.
+        arguments: the arguments that receive the action.
+        outputs: what the network's outputs are.
+        comment: what the arguments receive.
+    """
+
+    choices: int
+    scaled: int
+    clipped: bool
+    sizes: list[tuple[str, int]]
     arguments: str
-    outputs: str  # what the network's outputs are
-    comment: str  # what the arguments receive
+    outputs: str
+    comment: str
 
 
 def _layout(actions: Actions) -> _Layout:
     if isinstance(actions, BoxActions):
-        comment = "action: in the units of the environment, inside its bounds, row by row"
-        outputs = "actions; those outside [-1, 1] count as at the bound"
-        return _Layout([("ACTION_SIZE", actions.size)], "float action[POLICY_ACTION_SIZE]", outputs, comment)
+        return _Layout(
+            choices=0,
+            scaled=actions.size,
+            clipped=True,
+            sizes=[("ACTION_SIZE", actions.size)],
+            arguments="float action[POLICY_ACTION_SIZE]",
+            outputs="actions; those outside [-1, 1] count as at the bound",
+            comment="action: in the units of the environment, inside its bounds, row by row",
+        )
     if not isinstance(actions, ParameterisedActions):
-        return _Layout([], "int *action", "the value of each action", "action: the one with the largest value")
-    size = actions.size - actions.scores
-    outputs = "a score of each choice, then the parameters of all choices; both count as clipped to [-1, 1]"
-    if not size:
-        return _Layout([("PARAMETER_SIZE", 0)], "int *choice", outputs, "choice: the one with the largest score")
-    comment = (
-        "choice: the one with the largest score; parameters: of all choices one after another, in the units of the\n"
-        f" * environment: {_offsets(actions)}"
+        space: Any = actions.space
+        return _Layout(
+            choices=int(space.n),
+            scaled=0,
+            clipped=False,
+            sizes=[],
+            arguments="int *action",
+            outputs="the value of each action",
+            comment="action: the one with the largest value",
+        )
+    scaled = actions.size - actions.scores
+    parameters = (
+        f"; parameters: of all choices one after another, in the units of the\n * environment: {_offsets(actions)}"
     )
-    arguments = "int *choice, float parameters[POLICY_PARAMETER_SIZE]"
-    return _Layout([("PARAMETER_SIZE", size)], arguments, outputs, comment)
+    return _Layout(
+        choices=actions.scores,
+        scaled=scaled,
+        clipped=True,
+        sizes=[("PARAMETER_SIZE", scaled)],
+        arguments="int *choice" + (", float parameters[POLICY_PARAMETER_SIZE]" if scaled else ""),
+        outputs="a score of each choice, then the parameters of all choices; both count as clipped to [-1, 1]",
+        comment="choice: the one with the largest score" + (parameters if scaled else ""),
+    )
 
 
 def _offsets(actions: ParameterisedActions) -> str:
@@ -213,22 +244,17 @@ def scaled_actions(actions: Actions, outputs: np.ndarray, constants: dict[str, n
 def _act(actions: Actions) -> str:
     """Return the constants, and the function that turns the outputs into an action."""
     layout = _layout(actions)
-    if isinstance(actions, (BoxActions, ParameterisedActions)):
-        size = actions.size - actions.scores
-        arrays = "\n\n".join(array_text(name, array) for name, array in _scaling(actions).items()) if size else ""
-        target = "action" if isinstance(actions, BoxActions) else "parameters"
-        output = "outputs[j]" if not actions.scores else f"outputs[{actions.scores} + j]"
-        scale = string.Template(_SCALE).substitute(size=size, output=output, target=target) if size else ""
-        choice = ""
-        if isinstance(actions, ParameterisedActions):
-            start = first_choice(actions.space)
-            choice = string.Template(_CHOOSE).substitute(
-                start=start, count=actions.scores, target="choice", low=-1, high=1
-            )
-    else:
-        arrays, scale = "", ""
-        space: Any = actions.space
-        choice = string.Template(_LARGEST).substitute(start=int(space.start), count=int(space.n), target="action")
+    arrays, choice, scale = "", "", ""
+    if layout.choices:
+        template, target = (_CHOOSE, "choice") if layout.clipped else (_LARGEST, "action")
+        choice = string.Template(template).substitute(
+            start=first_choice(actions.space), count=layout.choices, target=target
+        )
+    if layout.scaled:
+        arrays = "\n\n".join(array_text(name, array) for name, array in _scaling(actions).items())
+        output = f"outputs[{layout.choices} + j]" if layout.choices else "outputs[j]"
+        target = "parameters" if layout.choices else "action"
+        scale = string.Template(_SCALE).substitute(size=layout.scaled, output=output, target=target)
     return string.Template(_ACT).substitute(arrays=arrays, arguments=layout.arguments, choice=choice, scale=scale)
 
 
@@ -261,50 +287,43 @@ def _vector_comment(actions: Actions, test: SelfTest) -> str:
 
 
 def _test(actions: Actions, test: SelfTest) -> str:
-    outputs = test.outputs.astype(np.float32)
+    layout, outputs = _layout(actions), test.outputs.astype(np.float32)
     count, rows = len(outputs), test.observations.reshape(len(outputs), -1).astype(np.float32)
     arrays = [array_text("test_observations", rows), array_text("test_outputs", outputs)]
-    bounded = isinstance(actions, (BoxActions, ParameterisedActions))
     difference = "fabsf(clipped(outputs[j]) - clipped(test_outputs[k][j]))"
-    if not bounded:
+    if not layout.clipped:
         allowed_value = outputs > FORBIDDEN / 2
         scale = number_text(np.float32(np.abs(outputs).max(initial=1.0, where=allowed_value)))
         if not allowed_value.all():  # the values of forbidden actions are compared relative to themselves
             scale = f"((test_outputs[k][j] > {number_text(np.float32(FORBIDDEN / 2))}) ? {scale} : -test_outputs[k][j])"
         difference = f"fabsf(outputs[j] - test_outputs[k][j]) / {scale}"
-    declared, act, check = "", "", ""
-    if bounded and actions.size > actions.scores:
+    declared, act, check, choice = "", [], "", ""
+    if layout.choices:
+        chosen = f"outputs[choice - ({first_choice(actions.space)})]"
+        choice = string.Template(_CHECK_CHOICE).substitute(
+            choices=layout.choices,
+            value="clipped(outputs[j])" if layout.clipped else "outputs[j]",
+            chosen=f"clipped({chosen})" if layout.clipped else chosen,
+        )
+        act.append("&choice")
+    if layout.scaled:
         scaling = _scaling(actions)
-        expected = scaled_actions(actions, outputs, scaling)[:, actions.scores :]
+        expected = scaled_actions(actions, outputs, scaling)[:, layout.choices :]
         largest = np.maximum(np.abs(scaling["low"]), np.abs(scaling["high"]))
         allowed = test.tolerance * scaling["half_range"] + 2 * np.finfo(np.float32).eps * largest
         arrays += [array_text("test_actions", expected), array_text("allowed", allowed.astype(np.float32))]
-        declared = f"        float action[{expected.shape[1]}];\n"
-        check = string.Template(_CHECK).substitute(size=expected.shape[1])
-        act = "action"
-    if not isinstance(actions, BoxActions):
-        declared += "        int choice;\n"
-        act = ", ".join(filter(None, ["&choice", act]))
-    if isinstance(actions, BoxActions):
-        choice = ""
-    else:
-        scores = actions.scores if bounded else outputs.shape[1]
-        start = first_choice(actions.space)
-        choice = string.Template(_CHECK_CHOICE).substitute(
-            scores=scores,
-            start=start,
-            meant="clipped(outputs[j])" if bounded else "outputs[j]",
-            chosen=f"clipped(outputs[choice - ({start})])" if bounded else f"outputs[choice - ({start})]",
-        )
+        declared = f"        float action[{layout.scaled}];\n"
+        check = string.Template(_CHECK).substitute(size=layout.scaled)
+        act.append("action")
     return string.Template(_MAIN).substitute(
         arrays="\n\n".join(arrays),
         count=count,
-        declared=declared,
-        act=act,
+        declared=declared + ("        int choice;\n" if layout.choices else ""),
+        act=", ".join(act),
         size=outputs.shape[1],
         difference=difference,
         tolerance=number_text(np.float32(test.tolerance)),
-        clipped=_CLIPPED if bounded else "",
+        clipped=_CLIPPED if layout.clipped else "",
         choice=choice,
         check=check,
     )
@@ -416,13 +435,7 @@ _SCALE = """\
     }
 """
 
-_CHOOSE = """\
-    for (j = 0; j < $count; j++) {
-        const float below = (outputs[j] > 1.0f) ? 1.0f : outputs[j];
-        outputs[j] = (below < -1.0f) ? -1.0f : below;
-    }
-""" + (
-    _LARGEST := """\
+_LARGEST = """\
     {
         int largest = 0;
         for (j = 1; j < $count; j++)
@@ -431,7 +444,13 @@ _CHOOSE = """\
         *$target = $start + largest;
     }
 """
-)
+
+_CHOOSE = f"""\
+    for (j = 0; j < $count; j++) {{
+        const float below = (outputs[j] > 1.0f) ? 1.0f : outputs[j];
+        outputs[j] = (below < -1.0f) ? -1.0f : below;
+    }}
+{_LARGEST}"""
 
 _CLIPPED = """
 static float clipped(float number)
@@ -447,8 +466,8 @@ _CHECK = """\
 """
 
 _CHECK_CHOICE = """\
-        for (j = 0; j < $scores; j++)
-            if ($meant > $chosen)
+        for (j = 0; j < $choices; j++)
+            if ($value > $chosen)
                 failed = 1;
 """
 
