@@ -88,7 +88,8 @@ def sources(folder: Path) -> list[Path]:
     }
     for name, (steps, arrays, size, result, observations, actions) in made.items():
         program = NumpyProgram(steps, size, arrays, [], [0], result)
-        policy_file.write(folder / name, program, observations, actions, np.zeros((8, 1)), 0.0)
+        test = policy_file.SelfTest(np.zeros((8, *observations.shape)), np.zeros((8, 1)), 0.0)
+        policy_file.write(folder / name, program, observations, actions, test)
     return [folder / name for name in made]
 
 

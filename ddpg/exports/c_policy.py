@@ -19,6 +19,7 @@ from ddpg.errors import UsageError, brief
 from ddpg.exports import formats, policy_file
 from ddpg.exports.c_network import CProgram, array_text, lower_to_c, network_text, number_text
 from ddpg.exports.export_dir import MARK, POLICY, code_sha256
+from ddpg.exports.policy_file import SelfTest
 from ddpg.exports.policy_graph import ACTIONS, VALUES, boxes_of, float32_scaling
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
@@ -40,22 +41,6 @@ _HEADERS = """
     stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
 """
 _CONSTANT = re.compile(r"static const (float|signed char) (\w+)((?:\[\d+\])+) = (\{.*?\});", re.DOTALL)
-
-
-@dataclasses.dataclass(frozen=True)
-class SelfTest:
-    """The observations and outputs with which ``main`` tests the policy.
-
-    Attributes:
-        observations: ``[K, ...]`` float32.
-        outputs: the network's outputs for them, ``[K, n]``.
-        tolerance: the largest difference that rounding explains, between outputs clipped to [-1, 1], or between values
-            of ``Discrete`` actions divided by the largest value.
-    """
-
-    observations: np.ndarray
-    outputs: np.ndarray
-    tolerance: float
 
 
 def check_name(name: Any) -> str:
@@ -526,12 +511,9 @@ def write(
     program: NumpyProgram,
     observation_space: gym.spaces.Box,
     actions: Actions,
-    checks: np.ndarray,
-    expected: np.ndarray,
-    tolerance: float,
+    test: SelfTest,
     quantize: str | None = None,
     name: str = POLICY,
-    mask: int = 0,
 ) -> formats.Runner:
     """Write a policy to a new directory.
 
@@ -540,13 +522,9 @@ def write(
         program: the network; its input is ``[B, *observation_space.shape]``.
         observation_space: of the environment.
         actions: the translation of outputs to actions, which :func:`ddpg.exports.policy_graph.check_float32` accepts.
-        checks: the observations of the self-test, from :func:`ddpg.exports.policy_file.check_observations`.
-        expected: the outputs of the agent's network for them; with ``quantize`` the self-test expects the quantised
-            network's outputs instead.
-        tolerance: how much rounding may change them.
+        test: what ``main`` compares the policy with; with ``quantize``, the quantised network's outputs instead.
         quantize: as for :func:`ddpg.exports.c_network.lower_to_c`.
         name: of the files and functions, and in capitals of the macros, which :func:`check_name` accepts.
-        mask: how many of an observation's last numbers are its action mask.
 
     Returns:
         The policy of the written text as a function of NumPy arrays, with the constants read back from the text.
@@ -558,10 +536,10 @@ def write(
     check_action_space(actions.space)
     array_files.check_finite("policy", {str(register): array for register, array in program.arrays().items()})
     lowered = lower_to_c(program, int(np.prod(observation_space.shape)), quantize)
-    test = SelfTest(checks, expected if quantize is None else lowered.outputs(checks), tolerance)
+    test = test if quantize is None else test._replace(outputs=lowered.outputs(test.observations))
     about = _about(lowered, quantize)
     texts = {
-        f"{name}.h": renamed(header_text(lowered, observation_space, actions, mask, about), name),
+        f"{name}.h": renamed(header_text(lowered, observation_space, actions, test.mask, about), name),
         f"{name}.c": renamed(source_text(lowered, actions, test, about), name),
     }
     folder.mkdir()

@@ -104,16 +104,12 @@ def export(
                     f"format={kind!r} cannot hold this network: its op {unsupported} has no counterpart in NumPy; use "
                     "savedmodel, tflite or onnx"
                 )
-            checks = policy_file.check_observations(observation_space, mask, moments)
-            expected = _outputs(acting, checks)
-            rounding = Rounding(acting, checks).bound(policy_file.compared(action_space, expected))
-            tolerance = TOLERANCE + float(rounding.max())
+            test = _self_test(acting, mask, moments)
             if kind == "c":
-                there = (temporary, program, observation_space, acting.actions)
-                found = c_policy.write(*there, checks, expected, tolerance, quantize, name, mask)(observations)
+                act = c_policy.write(temporary, program, observation_space, acting.actions, test, quantize, name)
+                found = act(observations)
             else:
-                spaces, normalised = (observation_space, action_space), moments is not None
-                policy_file.write(temporary, program, *spaces, expected, tolerance, mask, normalised)
+                policy_file.write(temporary, program, observation_space, action_space, test)
                 found = {VALUES: policy_file.read(temporary)[0](observations)}
         else:
             write, run = _WRITERS[kind]
@@ -154,6 +150,16 @@ def _moments(acting: ActingPolicy, program: NumpyProgram | None) -> tuple[np.nda
         return None
     mean, factor = acting.normaliser.transformation
     return mean.reshape(1, -1), factor.reshape(1, -1)
+
+
+def _self_test(acting: ActingPolicy, mask: int, moments: tuple[np.ndarray, np.ndarray] | None) -> policy_file.SelfTest:
+    """Return what an export in format numpy or c compares itself with."""
+    observations = policy_file.check_observations(acting.network.observation_space, mask, moments)
+    outputs = _outputs(acting, observations)
+    rounding = Rounding(acting, observations).bound(policy_file.compared(acting.actions.space, outputs))
+    return policy_file.SelfTest(
+        observations, outputs, TOLERANCE + float(rounding.max()), mask, normalised=moments is not None
+    )
 
 
 def sample_observations(

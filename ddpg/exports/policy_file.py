@@ -14,7 +14,7 @@ import importlib.resources
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import msgspec
@@ -79,6 +79,24 @@ class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     act_sha256: Sha256 | None = None
 
 
+class SelfTest(NamedTuple):
+    """What ``act.py``, or the C code, compares itself with.
+
+    Attributes:
+        observations: from :func:`check_observations`, ``[CHECKS, *shape]`` float32.
+        outputs: those of the agent's network for them, ``[CHECKS, n]``.
+        tolerance: how much rounding may change the values that :func:`ddpg.policies.standalone.compared` computes.
+        mask: how many of an observation's last numbers are its action mask.
+        normalised: whether :func:`check_observations` was given the policy's statistics.
+    """
+
+    observations: np.ndarray
+    outputs: np.ndarray
+    tolerance: float
+    mask: int = 0
+    normalised: bool = False
+
+
 def export_metadata(kind: str, observation_space: gym.Space, action_space: gym.Space) -> dict[str, Any]:
     """Return the metadata that every export carries, in any format."""
     return {
@@ -95,10 +113,7 @@ def write(
     program: NumpyProgram,
     observation_space: gym.Space,
     action_space: gym.Space,
-    expected: np.ndarray,
-    tolerance: float,
-    mask: int = 0,
-    normalised: bool = False,
+    test: SelfTest,
 ) -> None:
     """Write a policy to a new directory.
 
@@ -107,10 +122,7 @@ def write(
         program: the network; its input is ``[B, *observation_space.shape]``.
         observation_space: of the environment.
         action_space: of the environment.
-        expected: the outputs of the agent's network for :func:`check_observations`, ``[CHECKS, n]``.
-        tolerance: how much rounding may change the values that :func:`ddpg.policies.standalone.compared` computes.
-        mask: how many of an observation's last numbers are its action mask.
-        normalised: whether :func:`check_observations` was given the program's statistics.
+        test: what ``act.py`` compares itself with; it makes the observations itself.
 
     Raises:
         UsageError: if an array holds NaN or infinity, or the description is too long.
@@ -118,13 +130,13 @@ def write(
     arrays = {str(register): array for register, array in program.arrays().items()}
     array_files.check_finite("policy", arrays)
     steps = [step._asdict() for step in program.steps]
-    drawn = {**({"mask": mask} if mask else {}), **({"normalised": True} if normalised else {})}
+    drawn = {**({"mask": test.mask} if test.mask else {}), **({"normalised": True} if test.normalised else {})}
     act = importlib.resources.files(standalone.__package__).joinpath("standalone.py").read_bytes()
     folder.mkdir()
     (folder / ACT).write_bytes(act)
     whole = {
         **export_metadata("numpy", observation_space, action_space),
-        "check": {"outputs": expected.tolist(), "tolerance": tolerance, **drawn},
+        "check": {"outputs": test.outputs.tolist(), "tolerance": test.tolerance, **drawn},
         "act_sha256": hashlib.sha256(act).hexdigest(),
         "program": {"size": program.size, "result": program.result, "steps": steps},
         "arrays": array_files.describe(arrays),
@@ -156,7 +168,7 @@ def check_observations(
 
     Args:
         observation_space: of the environment.
-        mask: see :func:`write`.
+        mask: see :class:`SelfTest`.
         moments: mean of the observations and 1 / deviation, each ``[1, n]``, if the policy normalises observations.
     """
     return standalone.check_observations(describe_space(observation_space), mask, moments)

@@ -316,7 +316,8 @@ def test_every_operation_is_numpys(way, tmp_path):
     actions = make_actions(gym.spaces.Box(-1, 1, (expected.shape[1],)))
     checks = policy_file.check_observations(space)
     path = tmp_path / "policy"
-    run = c_policy.write(path, program, space, actions, checks, program(checks), 1e-5)
+    test = policy_file.SelfTest(checks, program(checks), 1e-5)
+    run = c_policy.write(path, program, space, actions, test)
     outputs = lower_to_c(program, 11).outputs(observations)
     np.testing.assert_array_equal(run(observations)["actions"], np.clip(outputs, -1, 1))
     if way is not None:

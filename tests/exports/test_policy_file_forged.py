@@ -11,6 +11,7 @@ import ddpg
 from benchmarks.faults import policies
 from ddpg import UsageError
 from ddpg.exports import export_dir, policy_file
+from ddpg.exports.policy_file import SelfTest
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 
 OBSERVATIONS = gym.spaces.Box(-9, 9, (3,))
@@ -23,7 +24,7 @@ def written(folder, steps, arrays, observations=OBSERVATIONS, actions=ACTIONS):
     size = 1 + max([*arrays, *(step.output for step in steps)])
     constants = NumpyProgram(steps, size, {}, [], [0], steps[-1].output)
     constants.arrays = lambda: arrays  # as they are given, whatever a program would make of them
-    policy_file.write(folder, constants, observations, actions, np.zeros((8, 1)), 0.0)
+    policy_file.write(folder, constants, observations, actions, SelfTest(np.zeros((8, 3)), np.zeros((8, 1)), 0.0))
     return folder
 
 
