@@ -31,12 +31,32 @@ class Noise(Protocol):
         """Clear the noise of environment ``index``, where an episode begins."""
 
 
-class GaussianNoise:
-    """Independent N(0, scale²) noise at every step (TD3, Spinning Up)."""
+class _BuiltInNoise:
+    """The arguments of all built-in noise.
+
+    Args:
+        scale: standard deviation, in half-ranges of the action box.
+        shape: N environments, A numbers of an action.
+    """
 
     def __init__(self, scale: float, shape: tuple[int, int]):
-        _check_scale(scale)
-        self.scale, self.shape = np.float32(scale), _check_shape(shape)
+        if not (is_real(scale) and 0 <= scale <= LARGEST):
+            raise UsageError(
+                f"noise scale {brief(scale)} must be a finite number >= 0, in half-ranges of the action box"
+            )
+        if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+            raise UsageError(f"shape={brief(shape)} must be (environments, numbers of an action)")
+        environments, numbers = (validate_int(count, "shape", at_least=1, at_most=2**20) for count in shape)
+        self.scale: float | np.float32 = np.float32(scale)
+        self.shape = environments, numbers
+
+    def _environment(self, index: int) -> int:
+        """Return the index of an environment, checked."""
+        return validate_int(index, "index", at_least=0, at_most=self.shape[0] - 1)
+
+
+class GaussianNoise(_BuiltInNoise):
+    """Independent N(0, scale²) noise at every step (TD3, Spinning Up)."""
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Return ``scale · N(0, 1)``, ``[N, A]``."""
@@ -46,7 +66,7 @@ class GaussianNoise:
         """Do nothing: the noise has no memory."""
 
 
-class OrnsteinUhlenbeckNoise:
+class OrnsteinUhlenbeckNoise(_BuiltInNoise):
     """Temporally correlated noise (Uhlenbeck & Ornstein 1930; Lillicrap et al. 2015, section 3).
 
         x ← x + θ(0 − x)·dt + σ·√dt·N(0, 1)
@@ -57,17 +77,16 @@ class OrnsteinUhlenbeckNoise:
     """
 
     def __init__(self, scale: float, shape: tuple[int, int], theta: float = 0.15, dt: float = 1.0):
-        _check_scale(scale)
-        shape = _check_shape(shape)
+        super().__init__(scale, shape)
         if not (is_real(theta) and is_real(dt) and 0 < theta <= LARGEST and 0 < dt <= LARGEST and theta * dt <= 1):
             raise UsageError(
                 f"OU noise with theta={brief(theta)}, dt={brief(dt)}: both must be > 0 and theta*dt <= 1, "
                 "or the noise overshoots its mean at every step; lower dt"
             )
-        self.scale, self.theta, self.dt, self.shape = scale, theta, dt, shape
+        self.scale, self.theta, self.dt = scale, theta, dt
         self._decay = np.float32(1 - theta * dt)
         self._diffusion = np.float32(scale * np.sqrt(dt))
-        self._x = np.zeros(shape, np.float32)
+        self._x = np.zeros(self.shape, np.float32)
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Advance every environment's process by one step and return it, ``[N, A]``."""
@@ -76,14 +95,13 @@ class OrnsteinUhlenbeckNoise:
 
     def reset(self, index: int) -> None:
         """Set the process of environment ``index`` to 0."""
-        index = validate_int(index, "index", at_least=0, at_most=len(self._x) - 1)
-        self._x[index] = 0.0
+        self._x[self._environment(index)] = 0.0
 
 
 LONGEST = 16  # maximum number of steps for which RepeatedNoise keeps a value
 
 
-class RepeatedNoise:
+class RepeatedNoise(_BuiltInNoise):
     """N(0, scale²) noise that each environment keeps for a random number of steps n: P(n) ∝ n⁻², 1 ≤ n ≤ ``LONGEST``.
 
     n has a truncated zeta distribution with exponent 2: mostly short, sometimes long enough to reach new states
@@ -92,8 +110,7 @@ class RepeatedNoise:
     """
 
     def __init__(self, scale: float, shape: tuple[int, int]):
-        _check_scale(scale)
-        self.scale, self.shape = np.float32(scale), _check_shape(shape)
+        super().__init__(scale, shape)
         self._noise = np.zeros(self.shape, np.float32)
         self._left = np.zeros(self.shape[0], np.int64)  # remaining steps of each environment's current value
         weights = np.arange(1, LONGEST + 1) ** -2.0
@@ -111,13 +128,13 @@ class RepeatedNoise:
 
     def reset(self, index: int) -> None:
         """Draw a new value for environment ``index`` at the next step."""
-        self._left[validate_int(index, "index", at_least=0, at_most=len(self._left) - 1)] = 0
+        self._left[self._environment(index)] = 0
 
 
 PERIOD = 1000  # length of a PinkNoise sequence in steps; a longer episode gets another sequence
 
 
-class PinkNoise:
+class PinkNoise(_BuiltInNoise):
     """Noise whose power falls as 1/frequency, between white noise (constant power) and Brownian noise (1/frequency²).
 
     Follows Eberhard et al. 2023 ("Pink noise is all you need", ICLR), who generate it as Timmer & König 1995 do: the
@@ -127,8 +144,7 @@ class PinkNoise:
     """
 
     def __init__(self, scale: float, shape: tuple[int, int]):
-        _check_scale(scale)
-        self.scale, self.shape = np.float32(scale), _check_shape(shape)
+        super().__init__(scale, shape)
         self._amplitudes = np.maximum(np.fft.rfftfreq(PERIOD), 1 / PERIOD) ** -0.5
         # The first and the last coefficient are real: each is one normal number with twice the variance.
         variances = self._amplitudes**2 * np.array([2, *[4] * (len(self._amplitudes) - 2), 2])
@@ -154,7 +170,7 @@ class PinkNoise:
 
     def reset(self, index: int) -> None:
         """Begin a new sequence in environment ``index`` at the next step."""
-        self._steps[validate_int(index, "index", at_least=0, at_most=len(self._steps) - 1)] = PERIOD
+        self._steps[self._environment(index)] = PERIOD
 
 
 STATE_TYPES = "float32", "float64", "uint8", "int32", "int64"  # that a checkpoint can hold
@@ -288,15 +304,3 @@ def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: flo
         name = getattr(kind, "__name__", None) or brief(kind)
         return CustomNoise(guarded(f"noise={name} on the shape {shape}", kind)(shape), shape)
     return CustomNoise(guarded(f"copying noise={brief(kind)} for an agent", copy.deepcopy)(kind), shape)
-
-
-def _check_scale(scale: float) -> None:
-    if not (is_real(scale) and 0 <= scale <= LARGEST):
-        raise UsageError(f"noise scale {brief(scale)} must be a finite number >= 0, in half-ranges of the action box")
-
-
-def _check_shape(shape: tuple[int, int]) -> tuple[int, int]:
-    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
-        raise UsageError(f"shape={brief(shape)} must be (environments, numbers of an action)")
-    environments, numbers = (validate_int(count, "shape", at_least=1, at_most=2**20) for count in shape)
-    return environments, numbers
