@@ -27,7 +27,7 @@ from ddpg.interaction.validation import validate_bool, validate_int
 from ddpg.laboratory import gradient_checks
 from ddpg.laboratory.finite_differences import ReferenceGradient
 from ddpg.laboratory.fixture import Fixture
-from ddpg.laboratory.flow import FIELD_NAMES, edge_norms, trace_flow
+from ddpg.laboratory.flow import edge_norms, trace_flow
 from ddpg.laboratory.gradient_checks import RoundedGradient
 from ddpg.networks.base import Network
 from ddpg.progress import tqdm_bar
@@ -85,10 +85,8 @@ def build_td(fixture: Fixture, name: str, path: Callable, expected: ReferenceGra
     fed_y = fixture.fed_y if critic.td_path.feeds_target else None
 
     def compute(*fields: tf.Tensor) -> GradientsAndVariables:
-        recorder.clear()
         batch = Batch(*fields)
-        for field, symbol in FIELD_NAMES.items():
-            recorder.name(symbol, getattr(batch, field))
+        recorder.begin(batch)
         y = recorder.name("y", update.td_target(actor, critic, batch, fixture.gamma))
         if fed_y is not None:
             y = recorder.name("fed_y", fed_y)
@@ -103,10 +101,8 @@ def build_policy(fixture: Fixture, name: str, path: Callable, bounding: str, exp
     actor, recorder = fixture.actors[bounding], fixture.recorder
 
     def compute(*fields: tf.Tensor) -> GradientsAndVariables:
-        recorder.clear()
         batch = Batch(*fields)
-        recorder.name("s", batch.observations)
-        recorder.name("a", batch.actions)
+        recorder.begin(batch, ("observations", "actions"))
         with recorder.recording(actor.trainable_variables):
             return apply_path(path, actor, fixture.critic, batch)
 

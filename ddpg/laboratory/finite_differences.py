@@ -130,7 +130,7 @@ class FiniteDifferences:
     def __init__(self, actor: ActorNetwork, critic: CriticNetwork, weights: dict, batch: Batch, gamma: float):
         self._q = float64_function(critic)
         self._weights = {name: [array.astype(np.float64) for array in arrays] for name, arrays in weights.items()}
-        self._batch = Batch(*(field.astype(np.float64) for field in batch))
+        self._batch = batch.map(lambda field: field.astype(np.float64))
         self._gamma = gamma
         self._low, self._high = (bound.astype(np.float64) for bound in (actor.low, actor.high))
         mu = float64_function(actor)

@@ -21,7 +21,6 @@ from ddpg.laboratory.finite_differences import (
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
-from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 
@@ -74,8 +73,7 @@ class Fixture:
         self._agent.learn(flow.RANDOM_STEPS)
         self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, self._agent.config.discount
         self._rng = np.random.default_rng(self.seed)
-        fields = self._agent.replay.sample(self._rng, 1, config.batch_size)
-        self.values = Batch(*(field[0] for field in fields))
+        self.values = self._agent.replay.sample(self._rng, 1, config.batch_size).map(lambda field: field[0])
         self.recorder = flow.FlowRecorder()
         with self._agent.graph.as_default(), self.session.as_default():
             self._build(config)
@@ -86,13 +84,7 @@ class Fixture:
 
     def groups(self, bounding: str) -> dict[str, list[tf.Variable]]:
         """Return the variables of the four networks, with the actor under ``bounding``."""
-        actor, critic = self.actors[bounding], self.critic
-        return {
-            "actor": actor.variables,
-            "critic": critic.variables,
-            "target_actor": actor.target_variables,
-            "target_critic": critic.target_variables,
-        }
+        return flow.weight_groups(self.actors[bounding], [self.critic])
 
     def outside(self) -> dict[str, float]:
         """Return the share of actions μ(s) outside their box, by bounding."""
@@ -125,7 +117,7 @@ class Fixture:
         self.actors = {name: ActorNetwork(*spaces, network=actor_layers(config), bounding=name) for name in BOUNDINGS}
         for network in (self.critic, *self.actors.values()):
             self.recorder.listen(network)
-        self.batch = Batch(*(v1.placeholder(tf.float32, field.shape) for field in self.values))
+        self.batch = self.values.map(lambda field: v1.placeholder(tf.float32, field.shape))
         self.feeds = dict(zip(self.batch, self.values, strict=True))
         self.fed_y = v1.placeholder(tf.float32, [config.batch_size, 1], name="y")
 

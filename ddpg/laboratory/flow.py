@@ -19,7 +19,7 @@ For a critic that returns a distribution, q is its logits. Names of a second cri
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -105,6 +105,12 @@ class FlowRecorder:
         self._next: dict[tuple, Any] = {}
         self._begun = False
         self._starts: list[BackwardStart] = []
+
+    def begin(self, batch: Batch, fields: Iterable[str] = tuple(FIELD_NAMES)) -> None:
+        """Begin the next path: forget nodes and starts, and name ``fields`` of its minibatch."""
+        self.clear()
+        for field in fields:
+            self.name(FIELD_NAMES[field], getattr(batch, field))
 
     def starts_of(self, pairs: GradientsAndVariables, path: str) -> list[BackwardStart]:
         """Return the recorded starts of the backward passes that ``pairs`` are computed from.
@@ -443,8 +449,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
 
 
 def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: Batch, values: Batch) -> list[dict]:
-    for field, symbol in FIELD_NAMES.items():
-        recorder.name(symbol, getattr(batch, field))
+    recorder.begin(batch)
     y = recorder.name("y", update.target(batch))
     feeds = dict(zip(batch, values, strict=True))
     fed = {}
@@ -453,23 +458,22 @@ def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch:
         feeds[recorder.name("fed_y", v1.placeholder(tf.float32, y.shape))] = agent.session.run(y, feeds)
     update.critic_step(batch, recorder.nodes.get("fed_y", y))
     starts = recorder.starts_of(recorder.td_pairs, "the path of td_target")
-    return edge_norms(agent.session, trace_flow(recorder.nodes, _weights(update), starts, fed))(feeds)
+    edges = trace_flow(recorder.nodes, weight_groups(update.actor, update.critics), starts, fed)
+    return edge_norms(agent.session, edges)(feeds)
 
 
 def _actor_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: Batch, values: Batch) -> list[dict]:
-    recorder.clear()
-    recorder.name("s", batch.observations)
-    recorder.name("a", batch.actions)
+    recorder.begin(batch, ("observations", "actions"))
     with recorder.recording(update.actor.trainable_variables):
         pairs = policy_gradient(update.actor, update.critic, batch).gradients
     starts = recorder.starts_of(pairs, "the path of policy_gradient")
-    edges = trace_flow(recorder.nodes, _weights(update), starts)
+    edges = trace_flow(recorder.nodes, weight_groups(update.actor, update.critics), starts)
     return edge_norms(agent.session, edges)(dict(zip(batch, values, strict=True)))
 
 
-def _weights(update: DDPGUpdate) -> dict[str, list[tf.Variable]]:
-    groups = {"actor": update.actor.variables, "target_actor": update.actor.target_variables}
-    for number, critic in enumerate(update.critics, start=1):
-        suffix = "" if number == 1 else f"_{number}"
-        groups |= {f"critic{suffix}": critic.variables, f"target_critic{suffix}": critic.target_variables}
-    return groups
+def weight_groups(actor: Network, critics: Sequence[Network]) -> dict[str, list[tf.Variable]]:
+    """Return the variables of the networks and of their targets; names of further critics end in their number."""
+    networks = {"actor": actor}
+    networks |= {f"critic_{number}" if number > 1 else "critic": critic for number, critic in enumerate(critics, 1)}
+    groups = {name: network.variables for name, network in networks.items()}
+    return groups | {f"target_{name}": network.target_variables for name, network in networks.items()}
