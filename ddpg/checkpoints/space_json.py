@@ -136,8 +136,9 @@ def _check_bounds(where: str, space: Space) -> None:
 
 def _build(where: str, space: Space) -> gym.spaces.Space:
     if isinstance(space, Discrete):
+        dtype_argument = {} if space.dtype == "int64" else {"dtype": np.dtype(space.dtype).type}
         try:
-            return gym.spaces.Discrete(space.n, start=space.start, **_dtype_argument(space.dtype))
+            return gym.spaces.Discrete(space.n, start=space.start, **dtype_argument)
         except TypeError:  # older versions of gymnasium have only int64
             raise UsageError(
                 f"{where}: a Discrete space of dtype {space.dtype} needs a newer gymnasium than {gym.__version__}"
@@ -150,14 +151,8 @@ def _build(where: str, space: Space) -> gym.spaces.Space:
     return kind([_build(where, part) for part in space.spaces])
 
 
-def _dtype_argument(dtype: str) -> dict[str, Any]:
-    return {} if dtype == "int64" else {"dtype": np.dtype(dtype).type}
-
-
 def _array(space: Box, bounds: list[Bounds] | Bounds, infinite: float) -> np.ndarray:
-    def number(bound: Bounds) -> float:
-        return infinite if bound is None else bound
-
+    """Return the bounds as an array of the box's shape, with ``infinite`` in place of ``None``."""
     if isinstance(bounds, list):
-        return np.array([number(bound) for bound in bounds], space.dtype).reshape(space.shape)
-    return np.full(space.shape, number(bounds), space.dtype)
+        return np.array([infinite if bound is None else bound for bound in bounds], space.dtype).reshape(space.shape)
+    return np.full(space.shape, infinite if bounds is None else bounds, space.dtype)

@@ -1,17 +1,15 @@
 """Load an exported policy and act with it in NumPy, without importing TensorFlow."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import numpy.typing as npt
 
 from ddpg.errors import UsageError
 from ddpg.exports import policy_file, zoo
 from ddpg.interaction import spaces
-from ddpg.interaction.actions import Actions, DiscreteActions, finite_outputs, make_actions, unbatch
+from ddpg.interaction.actions import finite_outputs, unbatch
 from ddpg.interaction.validation import validate_bool, validate_path
 from ddpg.policies.exploration import argmax_actions
 from ddpg.policies.numpy_program import NumpyProgram, PortableProgram
@@ -27,13 +25,7 @@ class LoadedPolicy:
 
     def __init__(self, program: NumpyProgram, observation_space: gym.spaces.Box, action_space: gym.Space):
         self.observation_space, self.action_space = observation_space, action_space
-        self._program = program
-        self._actions: Actions
-        self._meaning: Callable[[np.ndarray], np.ndarray]
-        if isinstance(action_space, gym.spaces.Discrete):
-            self._actions, self._meaning = DiscreteActions(action_space), argmax_actions
-        else:
-            self._actions, self._meaning = make_actions(action_space), _identity
+        self._program, self._actions = program, policy_file.actions_of(action_space)
 
     def predict(
         self, observation: npt.ArrayLike, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -58,15 +50,13 @@ class LoadedPolicy:
         if not deterministic:
             raise UsageError("deterministic=False: an exported policy does not explore; load the agent instead")
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
-        actions = self._actions.to_env(self._meaning(finite_outputs(self._program, observations)))
+        outputs = finite_outputs(self._program, observations)
+        discrete = isinstance(self.action_space, gym.spaces.Discrete)
+        actions = self._actions.to_env(argmax_actions(outputs) if discrete else outputs)
         return (unbatch(actions) if single else actions), None
 
     def __repr__(self) -> str:
         return f"LoadedPolicy({self.observation_space} -> {self.action_space})"
-
-
-def _identity(outputs: np.ndarray) -> np.ndarray:
-    return outputs
 
 
 def load_policy(path: str | Path, *, portable: bool = False) -> LoadedPolicy:

@@ -27,7 +27,7 @@ from ddpg.checkpoints.safe_json import convert, one_of
 from ddpg.checkpoints.space_json import describe_space, restore_space
 from ddpg.errors import UsageError
 from ddpg.exports.export_dir import ABOUT, ACT, MARK, is_export
-from ddpg.interaction.actions import make_actions
+from ddpg.interaction.actions import Actions, DiscreteActions, make_actions
 from ddpg.interaction.spaces import check_observation_space
 from ddpg.policies import standalone
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
@@ -229,7 +229,7 @@ def _program(
     if 0 in arrays:
         raise safe_json.refusal(f"{where}: arrays", 0, "no array for register 0, which holds the observations")
     try:
-        observation_space, expected = check_observation_space(observation_space), _output_size(action_space)
+        observation_space, actions = check_observation_space(observation_space), actions_of(action_space)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
     # A scalar becomes a row of one number, so that operations on rows, such as a mean, find their axis.
@@ -238,16 +238,19 @@ def _program(
         for register, array in arrays.items()
     }
     width = result_width(steps, arrays, observation_space.shape, described.result)
+    expected = int(action_space.n) if isinstance(action_space, gym.spaces.Discrete) else actions.size
     if width != expected:
         raise UsageError(f"{where}: its program outputs {width} numbers, its action space needs {expected}")
     return NumpyProgram(steps, described.size, arrays, [], [0], described.result), observation_space, action_space
 
 
-def _output_size(space: gym.Space) -> int:
-    """Return how many numbers a network outputs for an action space."""
-    if isinstance(space, gym.spaces.Discrete):
-        return int(space.n)
-    return make_actions(space).size
+def actions_of(space: gym.Space) -> Actions:
+    """Return the translation for the action space of any agent: DDPG's, or DQN's ``Discrete``.
+
+    Raises:
+        UsageError: if no agent can act in the space.
+    """
+    return DiscreteActions(space) if isinstance(space, gym.spaces.Discrete) else make_actions(space)
 
 
 def result_width(
@@ -314,19 +317,16 @@ def _step_width(
         _check_rows(where, fixed[:1])
         return matrix.shape[1]
     if step.operation == "Reshape":
-        shape = fixed[1]
-        if shape is None or shape.dtype.kind not in "iu" or shape.tolist() != [-1, size] or registers[0] != 0:
+        if _integers(fixed[1]) != [-1, size] or registers[0] != 0:
             raise _refusal(where, f"must flatten the observations to [-1, {size}]")
         return size
     if step.operation == "Mean":
-        axis = fixed[1]
-        if axis is None or axis.dtype.kind not in "iu" or np.atleast_1d(axis).tolist() not in ([1], [-1]):
+        if _integers(fixed[1]) not in (1, -1, [1], [-1]):
             raise _refusal(where, "must take the mean over axis 1")
         _check_rows(where, fixed[:1])
         return 1
     if step.operation == "ConcatV2":
-        axis = fixed[2]
-        if axis is None or axis.dtype.kind not in "iu" or axis.ndim or int(axis) not in (1, -1):
+        if _integers(fixed[2]) not in (1, -1):
             raise _refusal(where, "must concatenate along axis 1")
         _check_rows(where, fixed[:2])
         return widths[registers[0]] + widths[registers[1]]
@@ -336,6 +336,11 @@ def _step_width(
     if len(found - {1}) > 1:
         raise _refusal(where, f"combines rows of {sorted(found)} numbers")
     return max(found)
+
+
+def _integers(array: np.ndarray | None) -> Any:
+    """Return a constant of integers as a number or lists, such as an axis or a shape; ``None`` for anything else."""
+    return None if array is None or array.dtype.kind not in "iu" else array.tolist()
 
 
 def _check_rows(where: str, arrays: Sequence[np.ndarray | None]) -> None:

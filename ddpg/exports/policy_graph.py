@@ -13,7 +13,8 @@ import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
 from ddpg.errors import UsageError
-from ddpg.interaction.actions import Actions, BoxActions, DiscreteActions, ParameterisedActions, make_actions
+from ddpg.exports.policy_file import actions_of
+from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
 from ddpg.policies.graph_to_numpy import lower_to_numpy
 from ddpg.policies.network_policy import ActingNetwork
 from ddpg.policies.numpy_program import NumpyProgram
@@ -270,23 +271,19 @@ class ProgramNetwork:
         self.graph, self.observation_space, self._program = tf.Graph(), observation_space, program
         self._constants = {register: array for register, array in program.arrays().items() if array.dtype.kind != "f"}
         with self.graph.as_default():
-            self._variables = {
+            self._weights = {
                 register: v1.get_variable(f"register_{register}", initializer=array, use_resource=True)
                 for register, array in program.arrays().items()
                 if array.dtype.kind == "f"
             }
             self._states = v1.placeholder(tf.float32, [None, *observation_space.shape])
             self._outputs = self(self._states)
-
-    @property
-    def variables(self) -> Sequence[tf.Variable]:
-        """The variables whose values are the weights."""
-        return [*self._variables.values()]
+        self.variables = [*self._weights.values()]
 
     def __call__(self, states: tf.Tensor) -> tf.Tensor:
         """Return the output for ``states``, ``[B, n]``."""
         registers: dict[int, Any] = {**self._constants, self._program.sources[0]: states}
-        registers |= {register: variable.read_value() for register, variable in self._variables.items()}
+        registers |= {register: variable.read_value() for register, variable in self._weights.items()}
         for step in self._program.steps:
             registers[step.output] = TENSORFLOW_OPERATIONS[step.operation](*(registers[place] for place in step.inputs))
         return registers[self._program.result]
@@ -302,9 +299,6 @@ def acting_policy(
 ) -> Iterator[ActingPolicy]:
     """Yield a NumPy program as an :class:`ActingPolicy`, in its own session, for :func:`ddpg.exports.export.export`."""
     network = ProgramNetwork(program, observation_space)
-    actions = (
-        DiscreteActions(action_space) if isinstance(action_space, gym.spaces.Discrete) else make_actions(action_space)
-    )
     with contextlib.closing(v1.Session(graph=network.graph)) as session:
         session.run([variable.initializer for variable in network.variables])
-        yield ActingPolicy(network, session, actions)
+        yield ActingPolicy(network, session, actions_of(action_space))
