@@ -196,15 +196,14 @@ class _CLowering:
         elif step.operation == "MatMul":
             self._dense(step)
         elif step.operation == "Mean":
-            source = self._values[step.inputs[0]]
-            self._append(step, 1, lambda output: Mean(source, output))
+            self._steps.append(Mean(self._values[step.inputs[0]], self._output(step, 1)))
         elif step.operation == "ConcatV2":
             operands = tuple(self._operand(register) for register in step.inputs[:2])
-            self._append(step, sum(one.width for one in operands), lambda output: Concat(operands, output))
+            self._steps.append(Concat(operands, self._output(step, sum(one.width for one in operands))))
         elif not self._add_bias(step):
             operands = tuple(self._operand(register) for register in step.inputs)
-            width = max(one.width for one in operands)
-            self._append(step, width, lambda output: Elementwise(step.operation, operands, output))
+            output = self._output(step, max(one.width for one in operands))
+            self._steps.append(Elementwise(step.operation, operands, output))
 
     def _dense(self, step: ProgramStep) -> None:
         source, weights = self._operand(step.inputs[0]), self._known[step.inputs[1]].astype(np.float32)
@@ -214,7 +213,7 @@ class _CLowering:
         else:
             integers, scales = quantized(weights)
             name, scale = self._array("weights", integers), self._array("scale", scales)
-        self._append(step, weights.shape[1], lambda output: Dense(source, name, None, scale, output))
+        self._steps.append(Dense(source, name, None, scale, self._output(step, weights.shape[1])))
 
     def _add_bias(self, step: ProgramStep) -> bool:
         """Make the constant that a step adds the bias of the dense layer before it; return whether that was possible.
@@ -236,9 +235,10 @@ class _CLowering:
                 return True
         return False
 
-    def _append(self, step: ProgramStep, width: int, made) -> None:
+    def _output(self, step: ProgramStep, width: int) -> Value:
+        """Return the value that the next loop sets, which is the output of ``step``."""
         self._values[step.output] = Value(len(self._steps) + 1, width)
-        self._steps.append(made(self._values[step.output]))
+        return self._values[step.output]
 
     def _operand(self, register: int) -> Operand:
         if register in self._values:

@@ -63,25 +63,18 @@ def write_aside(path: Path) -> Iterator[Path]:
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = _folder_beside(path)
-    try:
-        with _naming(path, folder / target.name):
-            yield folder / target.name
-            check_export_path(path)  # again: a file that has appeared there since must not be replaced
-            _replace(folder / target.name, path)
-    finally:
-        shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def _naming(path: Path, temporary: Path) -> Iterator[None]:
-    """Let an ``OSError`` name ``path`` instead of the temporary path."""
+    temporary = folder / target.name
     try:
         with with_filename(temporary):
-            yield
+            yield temporary
+            check_export_path(path)  # again: a file that has appeared there since must not be replaced
+            _replace(temporary, path)
     except OSError as error:
         if error.filename is not None:
             error.filename = str(error.filename).replace(str(temporary), str(path))
         raise
+    finally:
+        shutil.rmtree(folder)
 
 
 def _folder_beside(path: Path) -> Path:
