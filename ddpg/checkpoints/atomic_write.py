@@ -10,17 +10,13 @@ import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from ddpg.checkpoints.safe_json import kind_of
 from ddpg.errors import UsageError, brief, with_filename
 
-
-class Figure(Protocol):
-    """The one method of a matplotlib figure that is used here."""
-
-    def savefig(self, fname: Any, *, format: str) -> None:
-        """Write the figure to a file."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
@@ -91,7 +87,7 @@ def check_figure(path: str | Path) -> Path:
     return path
 
 
-def write_figure(path: Path, figure: Figure) -> Path:
+def write_figure(path: Path, figure: "Figure") -> Path:
     """Replace the figure at ``path`` in the format of its suffix (PNG without one), and return the path."""
     encoded = io.BytesIO()
     figure.savefig(encoded, format=path.suffix[1:].lower() or "png")
