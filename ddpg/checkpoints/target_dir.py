@@ -16,6 +16,11 @@ def is_litter(name: str) -> bool:
     return name in _NAMES or name.startswith("._")
 
 
+def names_in(folder: Path) -> list[str]:
+    """Return the sorted names in a directory, without the files that file managers create on their own."""
+    return [name for name in sorted(os.listdir(folder)) if not (is_litter(name) and _is_file(folder / name))]
+
+
 def staging_path(path: Path) -> Path:
     """Return the directory in which a checkpoint for ``path`` is written until it is complete."""
     return _beside(path, "writing")
@@ -87,7 +92,7 @@ def replace_target(complete: Path, target: Path, backup: Path) -> None:
 
 
 def _check_directory(path: Path) -> None:
-    names = [name for name in sorted(os.listdir(path)) if not (is_litter(name) and _is_file(path / name))]
+    names = names_in(path)
     if not names:
         return
     if path.samefile(os.curdir):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpg.checkpoints import safe_json
-from ddpg.checkpoints.target_dir import check_can_be_created, is_litter
+from ddpg.checkpoints.target_dir import check_can_be_created, names_in
 from ddpg.errors import UsageError, with_filename
 
 MARK = "ddpg-paths policy"  # in every export, to recognise it
@@ -112,7 +112,7 @@ def is_export(about: Any) -> bool:
 
 
 def _check_directory(path: Path) -> None:
-    names = _names(path)
+    names = names_in(path)
     if path.samefile(os.curdir):  # processes that run in it would be left in a removed directory
         raise _refusal(path, "is the working directory")
     if not names:
@@ -131,11 +131,6 @@ def _check_directory(path: Path) -> None:
         raise _refusal(path, f"is a directory that holds {(foreign or names)[0]!r}")
 
 
-def _names(folder: Path) -> list[str]:
-    """Return the sorted names in a directory, without the files that file managers create on their own."""
-    return [name for name in sorted(os.listdir(folder)) if not (is_litter(name) and (folder / name).is_file())]
-
-
 def _foreign(path: Path, name: str, code: Collection[str]) -> str | None:
     """Return the part of the entry ``name`` that no export has, with the reason; ``None`` if an export can have it.
 
@@ -150,7 +145,7 @@ def _foreign(path: Path, name: str, code: Collection[str]) -> str | None:
         return name
     if not entry.is_dir():
         return f"{name}, which is no directory"
-    for inner in _names(entry):
+    for inner in names_in(entry):
         if not _FOLDERS[name].fullmatch(inner) or (entry / inner).is_symlink() or not (entry / inner).is_file():
             return f"{name}/{inner}"
     return None
