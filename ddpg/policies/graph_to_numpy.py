@@ -1,8 +1,8 @@
 """Lower a network's TensorFlow graph to a NumPy program, so that acting does not pay for a session call.
 
 A network is described only once, by the TensorFlow ops that it builds; this module walks them from the output back to
-the input. If an op has no translation (a convolution, for example), the result is ``None``, and the caller runs the
-graph in its session instead.
+the input. If an op has no translation (a convolution, for example), it raises :class:`UnsupportedOp`, and the caller
+runs the graph in its session instead.
 """
 
 from collections.abc import Sequence
