@@ -107,7 +107,7 @@ def source_text(program: CProgram, actions: Actions, test: SelfTest, about: str)
         constants="\n\n".join(array_text(name, program.arrays[name]) for name in written),
         network=network_text(program),
         act=_act(actions),
-        vector=_vector_comment(actions, test),
+        vector=_vector_comment(test),
         test=_test(actions, test),
     )
 
@@ -260,7 +260,7 @@ def _comment(space: gym.Space, indent: str = "   ") -> str:
     return f"{name} of\n" + "\n".join(f" *{indent}{_comment(part, indent + '  ')}" for part in space.spaces)  # type: ignore[attr-defined]
 
 
-def _vector_comment(actions: Actions, test: SelfTest) -> str:
+def _vector_comment(test: SelfTest) -> str:
     def listed(numbers: np.ndarray) -> str:
         shown = ", ".join(number_text(number).rstrip("f") for number in np.ravel(numbers)[:8])
         return f"[{shown}{', ...' if np.size(numbers) > 8 else ''}]"
