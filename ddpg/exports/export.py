@@ -4,14 +4,15 @@ Runtimes add numbers in different orders, so the comparison allows the differenc
 :class:`Rounding` estimates them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from ddpg.errors import UsageError, brief, choose
+from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.exports import c_policy, export_dir, formats, policy_file, policy_graph
 from ddpg.exports.c_network import QUANTIZATIONS
 from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy, inputs_and_outputs
@@ -51,13 +52,19 @@ def check_options(kind: str, quantize: str | None = None, name: str = export_dir
     Raises:
         UsageError: if the format is unknown, or ``quantize`` or ``name`` is none for it.
     """
-    choose("format", kind, dict.fromkeys(FORMATS), "another format", is_own=lambda _: False)
+    _check_name_of("format", kind, FORMATS)
     if quantize is not None:
-        choose("quantize", quantize, dict.fromkeys(QUANTIZATIONS), "another quantization", is_own=lambda _: False)
+        _check_name_of("quantize", quantize, QUANTIZATIONS)
         if kind != "c":
             raise UsageError(f"quantize={quantize!r} is for format='c', not for format={kind!r}; leave it out")
     if c_policy.check_name(name) != export_dir.POLICY and kind != "c":
         raise UsageError(f"name={name!r} is for format='c', not for format={kind!r}; leave it out")
+
+
+def _check_name_of(option: str, value: Any, names: Sequence[str]) -> None:
+    if not isinstance(value, str) or value not in names:
+        hint = did_you_mean(value, names) if isinstance(value, str) else ""
+        raise UsageError(f"{option}={brief(value)} is not one of {', '.join(names)}{hint}")
 
 
 def export(
