@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks import marks
 from ddpg.progress import format_number
-from ddpg.runs.zoo_policy import export_entry
+from ddpg.runs.saved_policy import export_saved
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "int8.csv"
@@ -83,7 +83,7 @@ def measure(env_id: str, seeds: Sequence[int] = SEEDS, compiler: str = "gcc") ->
         returns = []
         for name, quantize in WEIGHTS.items():
             path = Path(folder) / name
-            export_entry(f"zoo:{env_id}", "c", path, quantize)
+            export_saved(f"zoo:{env_id}", "c", path, quantize=quantize)
             act = compiled(path, env.action_space, compiler)
             returns.append([episode_return(env, act, seed) for seed in seeds])
     return [Episode(env_id, *numbers) for numbers in zip(seeds, *returns, strict=True)]

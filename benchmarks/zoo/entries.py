@@ -18,8 +18,7 @@ from ddpg.runs import run_directory
 from ddpg.runs.curves import find_run_folders
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.evaluation import evaluate, final_seed
-from ddpg.runs.saved_policy import export_run
-from ddpg.runs.zoo_policy import versions_here
+from ddpg.runs.saved_policy import export_saved, versions_here
 
 EPISODES = 100
 LICENSE = "MIT"
@@ -55,7 +54,7 @@ def add(run: Path, document: dict[str, Any], folder: Path) -> None:
     target = folder / zoo.entry_name(document["env_id"])
     with tempfile.TemporaryDirectory() as aside:
         exported, made = Path(aside) / "exported", Path(aside) / target.name
-        export_run(run, "numpy", exported, allow_import=[document["env_id"].rpartition(":")[0]])
+        export_saved(run, "numpy", exported, allow_import=[document["env_id"].rpartition(":")[0]])
         made.mkdir()
         for name in zoo.FILES[1:]:  # without act.py, since the zoo contains no code
             shutil.copy(exported / name, made / name)

@@ -10,8 +10,8 @@ from ddpg.config.presets import PRESETS
 from ddpg.exports import zoo
 from ddpg.exports.numpy_policy import load_policy
 from ddpg.interaction import env_calls
+from ddpg.runs.listing import ZOO_COLUMNS, list_zoo, zoo_rows
 from ddpg.runs.video import rendering_env
-from ddpg.runs.zoo_policy import COLUMNS, list_zoo, zoo_rows
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURE = "docs/zoo.md", "docs/zoo.png"
@@ -38,7 +38,7 @@ _WIDE, _HIGH, _TEXT, _GAP, _COLUMNS = 140, 120, 26, 10, 2  # all but the last in
 
 def table() -> str:
     """Return the table of all entries, and a line about presets without an entry."""
-    rows = [COLUMNS, ("---", *("--:",) * 3, "---", "--:"), *zoo_rows(list_zoo())]
+    rows = [ZOO_COLUMNS, ("---", *("--:",) * 3, "---", "--:"), *zoo_rows(list_zoo())]
     lines = [f"| {' | '.join(cells)} |" for cells in rows]
     missing = [
         f"{', '.join(name for name, of_name in MISSING.items() if of_name == why)} ({why})"

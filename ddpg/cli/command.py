@@ -25,6 +25,7 @@ from ddpg.quiet import load_tensorflow, quiet_tensorflow
 
 if TYPE_CHECKING:
     from ddpg.config.algorithm_options import AgentConfig
+    from ddpg.runs.saved_policy import SavedPolicy
 
 _NONE: Mapping[str, Any] = types.MappingProxyType({})
 _LONGEST_WORD = 4096  # characters; no path is longer
@@ -288,25 +289,6 @@ def _check_path(text: str, name: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunCommand(Command):
-    """A command about a run."""
-
-    run: str = option(
-        dataclasses.MISSING, "a run directory, e.g. runs/Pendulum-v1/1", positional=True, metavar="RUN", is_path=True
-    )
-
-    def check_checkpoint(self, which: str) -> None:
-        """Refuse a run that has no such checkpoint, before TensorFlow is imported, which takes seconds.
-
-        Raises:
-            UsageError: if it is no run directory, or has no such checkpoint.
-        """
-        from ddpg.checkpoints import checkpoint
-
-        checkpoint.find(self.run, which)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvironmentCommand(Command):
     """A command about an environment."""
 
@@ -340,12 +322,7 @@ class WithImports(Command):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SavedRunCommand(RunCommand, WithImports):
-    """A command that loads the agent of a run; most of these commands also make its environment."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SavedPolicyCommand(SavedRunCommand):
+class SavedPolicyCommand(WithImports):
     """A command about the policy of a run or a policy of the zoo."""
 
     run: str = option(
@@ -375,6 +352,20 @@ class SavedPolicyCommand(SavedRunCommand):
                 f"checkpoint={brief(self.checkpoint)}: {brief(self.run)} has one policy; leave --checkpoint out"
             )
         return True
+
+    def saved_policy(self) -> "SavedPolicy":
+        """Return the policy; for that of a run import TensorFlow, after what can be refused before has been.
+
+        Raises:
+            UsageError: if there is no such policy, run or checkpoint, or the run needs an import that is not allowed.
+        """
+        from ddpg.runs.saved_policy import RunPolicy, ZooPolicy
+
+        if self.is_of_zoo:
+            return ZooPolicy(self.run)
+        policy = RunPolicy(self.run, self.checkpoint, self.allow_import)
+        import_with_tensorflow("ddpg.agents.off_policy")
+        return policy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,8 @@ from ddpg.cli.command import (
     import_with_tensorflow,
 )
 from ddpg.cli.terminal import stdout_reserved_for_answer
-from ddpg.config.imports import references_of
 from ddpg.config.options import option
-from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.errors import UsageError
 from ddpg.progress import format_number
 from ddpg.quiet import quiet_tensorflow
 
@@ -39,56 +38,12 @@ class Evaluate(JSONOption, SavedPolicyCommand):
 
     def __call__(self) -> None:
         """Evaluate, and print."""
-        from ddpg.interaction.env_calls import own_directory
-
-        with stdout_reserved_for_answer(self.json), own_directory(), self.imports_allowed():
-            summary, text, failed = self._of_zoo() if self.is_of_zoo else self._evaluated()
+        with stdout_reserved_for_answer(self.json), self.imports_allowed():
+            policy = self.saved_policy()
+            summary, text, failed = policy.evaluate(self.episodes, self.seed, progress_bar=not self.json)
         print(json.dumps(summary) if self.json else text)
-        if failed is not None:
+        if failed is not None:  # the environment, in ``close``
             raise failed
-
-    def _of_zoo(self) -> tuple[dict[str, Any], str, None]:
-        from ddpg.runs.zoo_policy import evaluate_entry
-
-        return *evaluate_entry(self.run, self.episodes, self.seed, progress_bar=not self.json), None
-
-    def _evaluated(self) -> tuple[dict[str, Any], str, EnvironmentFault | None]:
-        """Return the summary, its text, and the fault if the environment failed in ``close``."""
-        from ddpg.checkpoints import checkpoint
-        from ddpg.runs import run_directory
-        from ddpg.runs.env_factory import check_imports, make_env
-
-        checkpoint.find(self.run, self.checkpoint)  # check the name before importing TensorFlow, which takes seconds
-        document = run_directory.read_config(self.run)
-        check_imports(references_of(document), self.run, self.allow_import)
-        import_with_tensorflow("ddpg.agents.off_policy")
-        from ddpg.agents.off_policy import load_agent
-        from ddpg.interaction import env_calls
-        from ddpg.runs.evaluation import evaluate, final_seed
-
-        env = make_env(document["env_id"], document["wrappers"])
-        seed = final_seed(document["seed"]) if self.seed is None else self.seed
-        failed, evaluated = None, False
-        try:
-            with env_calls.closing(env):
-                # Find it again: a run that is being trained keeps only its newest checkpoints.
-                path = checkpoint.find(self.run, self.checkpoint)
-                agent = load_agent(path, env)
-                result = evaluate(agent, env, self.episodes, seed, progress_bar=not self.json)
-                evaluated = True
-        except EnvironmentFault as error:
-            if not evaluated:
-                raise
-            failed = error
-        summary = {
-            "run": self.run,
-            "checkpoint": path.name,
-            "env_id": document["env_id"],
-            "timesteps": agent.num_timesteps,
-            "seed": seed,
-            **result.summary(),
-        }
-        return summary, f"{summary['env_id']} after {summary['timesteps']:,} steps: {result}", failed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,27 +149,24 @@ class Export(JSONOption, SavedPolicyCommand):
         )
 
     def _exported(self) -> dict[str, Any]:
+        from ddpg.checkpoints import checkpoint
+        from ddpg.exports import zoo
+
         if self.is_of_zoo:
-            from ddpg.exports.zoo import read_entry
-
-            read_entry(self.run)  # before TensorFlow is imported, which takes seconds
-            import_with_tensorflow("ddpg.exports.export")
-            with quiet_tensorflow():
-                from ddpg.runs.zoo_policy import export_entry
-
-                return export_entry(self.run, self.format, self.output, self.quantize, self.name)
-        self.check_checkpoint(self.checkpoint)
+            zoo.read_entry(self.run)  # refuses an unknown one before TensorFlow is imported, which takes seconds
+        else:
+            checkpoint.find(self.run, self.checkpoint)
         import_with_tensorflow("ddpg.agents.off_policy")
         with quiet_tensorflow():  # the converters' notices too
-            from ddpg.runs.saved_policy import export_run
+            from ddpg.runs.saved_policy import export_saved
 
-            return export_run(
+            return export_saved(
                 self.run,
                 self.format,
                 self.output,
                 self.checkpoint,
                 quantize=self.quantize,
-                name=self.name,
+                c_name=self.name,
                 allow_import=self.allow_import,
             )
 
@@ -228,23 +180,8 @@ class Watch(SavedPolicyCommand):
 
     def __call__(self) -> None:
         """Show them."""
-        if self.is_of_zoo:
-            from ddpg.runs.zoo_policy import watch_entry
-
-            watch_entry(self.run, episodes=self.episodes, seed=self.seed)
-            return
-        self.check_checkpoint(self.checkpoint)
-        import_with_tensorflow("ddpg.runs.saved_policy")
-        from ddpg.runs.saved_policy import watch_run
-
         with self.imports_allowed():
-            watch_run(
-                self.run,
-                episodes=self.episodes,
-                which=self.checkpoint,
-                seed=self.seed,
-                allow_import=self.allow_import,
-            )
+            self.saved_policy().watch(self.episodes, self.seed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -261,31 +198,13 @@ class Record(JSONOption, Watch):
 
     def __call__(self) -> None:
         """Write them."""
-        with stdout_reserved_for_answer(self.json), self.imports_allowed():
-            summary = self._recorded()
-        print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
-
-    def _recorded(self) -> dict[str, Any]:
         from ddpg.runs.video import check_video_path
 
-        if self.output is not None:
-            check_video_path(self.output)
-        if self.is_of_zoo:
-            from ddpg.runs.zoo_policy import record_entry
-
-            return record_entry(self.run, self.output, episodes=self.episodes, seed=self.seed)
-        self.check_checkpoint(self.checkpoint)
-        import_with_tensorflow("ddpg.runs.saved_policy")
-        from ddpg.runs.saved_policy import record_run
-
-        return record_run(
-            self.run,
-            self.output,
-            episodes=self.episodes,
-            which=self.checkpoint,
-            seed=self.seed,
-            allow_import=self.allow_import,
-        )
+        with stdout_reserved_for_answer(self.json), self.imports_allowed():
+            if self.output is not None:
+                check_video_path(self.output)
+            summary = self.saved_policy().record(self.output, self.episodes, self.seed)
+        print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -359,7 +278,7 @@ class Zoo(JSONOption):
     def __call__(self) -> None:
         """List them, or show the card."""
         from ddpg.exports.zoo import read_entry
-        from ddpg.runs.zoo_policy import card_text, list_zoo, zoo_text
+        from ddpg.runs.listing import card_text, list_zoo, zoo_text
 
         if self.name is None:
             rows = list_zoo()

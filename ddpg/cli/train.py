@@ -11,7 +11,6 @@ from ddpg.cli.command import (
     Flag,
     JSONOption,
     ProgressOption,
-    SavedRunCommand,
     WithImports,
     WithTracker,
     allowing_imports,
@@ -194,9 +193,12 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resume(JSONOption, ProgressOption, WithTracker, SavedRunCommand):
+class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
     """Resume an interrupted run."""
 
+    run: str = option(
+        dataclasses.MISSING, "a run directory, e.g. runs/Pendulum-v1/1", positional=True, metavar="RUN", is_path=True
+    )
     total_timesteps: int | None = option(None, "train up to this many steps; none: the run's own goal", at_least=1)
     checkpoint: str = option("latest", "checkpoint to resume from: latest, or its number of steps", metavar="N")
     workers: int | None = option(None, "new number of workers; none: as before", at_least=1)

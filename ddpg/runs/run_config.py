@@ -128,6 +128,11 @@ def versions_here() -> dict[str, str]:
     return found
 
 
+def format_versions(versions: Mapping[str, str]) -> str:
+    """Return versions as text for a message."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Return the versions that differ, as ``"numpy 2.3.0 there, 2.4.6 here"``; empty if none does.
 

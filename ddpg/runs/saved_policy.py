@@ -1,138 +1,293 @@
-"""Use the policy of a saved run: record, watch, export."""
+"""Evaluate, record, watch and export a saved policy: that of a run, or one of the zoo, ``zoo:NAME``.
 
+Only the agent of a run and exports import TensorFlow.
+"""
+
+import abc
 import contextlib
+import hashlib
+import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpg.agents.off_policy import OffPolicyAgent, load_agent
+import gymnasium as gym
+import numpy as np
+
 from ddpg.checkpoints import checkpoint
 from ddpg.config.imports import imports_allowed, references_of
-from ddpg.errors import UsageError, did_you_mean
-from ddpg.exports.export import FORMATS, NAMES, check_options, export, unit_of_difference
-from ddpg.exports.policy_graph import ActingPolicy
+from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
+from ddpg.exports import policy_file, zoo
+from ddpg.exports.numpy_policy import LoadedPolicy, load_policy
+from ddpg.exports.zoo import Card
 from ddpg.interaction import env_calls
-from ddpg.runs import run_directory
+from ddpg.progress import format_number
+from ddpg.runs import run_config, run_directory
 from ddpg.runs.drawing_process import DrawingProcess
-from ddpg.runs.env_factory import check_imports
-from ddpg.runs.evaluation import final_seed
+from ddpg.runs.env_factory import check_imports, make_env
+from ddpg.runs.evaluation import evaluate, final_seed
 from ddpg.runs.rendering import DrawnEnv
 from ddpg.runs.video import drawing, record_drawn, watch_drawn
 
+Spaces = tuple[gym.Space, gym.Space]
 
-def record_run(
-    run: str | Path,
-    output: str | Path | None = None,
-    *,
-    episodes: int = 1,
-    which: str = "latest",
-    seed: int | None = None,
-    allow_import: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Record episodes of a run's policy.
+
+class SavedPolicy(abc.ABC):
+    """A saved policy and its environment.
+
+    Attributes:
+        name: the run directory, or ``zoo:NAME``.
+        env_id, wrappers: of the environment.
+        seed: the default seed of its episodes; training and its evaluations do not use it.
+        video: the default file of a recording.
+    """
+
+    name: str
+    env_id: str
+    wrappers: Sequence[str] = ()
+    seed: int
+    video: str | Path
+
+    @abc.abstractmethod
+    def load(self, spaces: Spaces) -> tuple[Any, dict[str, Any]]:
+        """Return the policy, for an environment of these spaces, and its ``timesteps``; for a run also ``checkpoint``.
+
+        Raises:
+            UsageError: if it cannot be read, or is for other spaces.
+        """
+
+    def comparison(self, episodes: int, seed: int) -> tuple[dict[str, Any], str]:
+        """Return what is known of these episodes, to be added to the summary and to the text of an evaluation."""
+        return {}, ""
+
+    def evaluate(
+        self, episodes: int, seed: int | None = None, progress_bar: bool = False
+    ) -> tuple[dict[str, Any], str, EnvironmentFault | None]:
+        """Evaluate the policy without exploration noise.
+
+        Args:
+            episodes: number of episodes.
+            seed: seed of the first reset; by default the policy's.
+            progress_bar: show one on stderr.
+
+        Returns:
+            A dict with ``run``, ``env_id``, what :meth:`load` says, ``seed`` and the fields of
+            :meth:`ddpg.Evaluation.summary`; the same as one line of text; and the fault, if the environment failed in
+            ``close``.
+
+        Raises:
+            UsageError: as :meth:`load` and :func:`~ddpg.runs.env_factory.make_env`.
+            EnvironmentFault: as :func:`~ddpg.runs.evaluation.evaluate`.
+        """
+        seed = self.seed if seed is None else seed
+        with env_calls.own_directory():
+            env = make_env(self.env_id, self.wrappers)
+            try:
+                policy, about = self.load((env.observation_space, env.action_space))
+                result = evaluate(policy, env, episodes, seed, progress_bar=progress_bar)
+            except BaseException:
+                env_calls.close_quietly(env)
+                raise
+            failed = None
+            try:
+                env_calls.close(env)
+            except EnvironmentFault as error:
+                failed = error
+        known, beside = self.comparison(episodes, seed)
+        summary = {"run": self.name, "env_id": self.env_id, **about, "seed": seed, **result.summary(), **known}
+        return summary, f"{self.env_id} after {about['timesteps']:,} steps: {result}{beside}", failed
+
+    def record(self, output: str | Path | None = None, episodes: int = 1, seed: int | None = None) -> dict[str, Any]:
+        """Record episodes.
+
+        Args:
+            output: a ``.gif`` or ``.mp4``; by default :attr:`video`.
+            episodes: number of episodes.
+            seed: seed of the first reset; by default the policy's.
+
+        Returns:
+            ``path``, ``env_id``, what :meth:`load` says, ``seed`` and ``episodes``.
+
+        Raises:
+            UsageError: as :meth:`load` and :func:`ddpg.record`.
+        """
+        seed = self.seed if seed is None else seed
+        with self._drawn() as (policy, drawn, about):
+            path = record_drawn(policy, drawn, output or self.video, episodes, seed)
+        return {"path": str(path), "env_id": self.env_id, **about, "seed": seed, "episodes": episodes}
+
+    def watch(self, episodes: int = 1, seed: int | None = None) -> None:
+        """Show episodes in a window; arguments and errors as those of :meth:`record`."""
+        with self._drawn() as (policy, drawn, about):
+            title = f"{self.env_id} after {about['timesteps']:,} steps"
+            watch_drawn(policy, drawn, episodes, self.seed if seed is None else seed, title)
+
+    @contextlib.contextmanager
+    def _drawn(self) -> Iterator[tuple[Any, DrawnEnv | DrawingProcess, dict[str, Any]]]:
+        with env_calls.own_directory(), drawing(self.env_id, self.wrappers) as drawn:
+            policy, about = self.load(drawn.spaces)
+            yield policy, drawn, about
+
+
+class RunPolicy(SavedPolicy):
+    """The policy of a run's checkpoint.
 
     Args:
         run: a run directory.
-        output: a ``.gif`` or ``.mp4``; by default ``video.gif`` in the run directory.
-        episodes: number of episodes.
         which: ``"latest"``, ``"best"`` or a number of timesteps.
-        seed: seed of the first episode; by default the one that ``ddpg evaluate`` uses.
         allow_import: modules that the run may import, for an environment, an algorithm or an option that its
             ``config.json`` names as ``module:Name``.
 
-    Returns:
-        ``path``, ``env_id``, ``checkpoint``, ``timesteps``, ``episodes`` and ``seed``.
+    Raises:
+        UsageError: if there is no such run or checkpoint, or a module is not allowed.
+    """
+
+    def __init__(self, run: str | Path, which: str = "latest", allow_import: Sequence[str] = ()):
+        checkpoint.find(run, which)
+        document = run_directory.read_config(run)
+        check_imports(references_of(document), run, allow_import)
+        self.name, self.video = str(run), Path(run) / "video.gif"
+        self.env_id, self.wrappers = document["env_id"], document["wrappers"]
+        self.seed = final_seed(document["seed"])
+        self._which, self._allow_import = which, allow_import
+
+    def load(self, spaces: Spaces) -> tuple[Any, dict[str, Any]]:
+        """See :meth:`SavedPolicy.load`."""
+        from ddpg.agents.off_policy import load_agent
+
+        path = checkpoint.find(self.name, self._which)  # again: a run in training keeps only its newest checkpoints
+        with imports_allowed(self._allow_import):
+            agent = load_agent(path, spaces)
+        return agent, {"checkpoint": path.name, "timesteps": agent.num_timesteps}
+
+
+class ZooPolicy(SavedPolicy):
+    """A policy of the zoo, whose default seed is that of its card.
+
+    Args:
+        name: ``zoo:NAME``.
 
     Raises:
-        UsageError: if there is no such run or checkpoint, or as :func:`ddpg.record`.
+        UsageError: if there is no such policy.
     """
-    with env_calls.own_directory(), _loaded(run, which, seed, allow_import) as (agent, drawn, about):
-        path = record_drawn(agent, drawn, output or Path(run) / "video.gif", episodes, about["seed"])
-    return {"path": str(path), **about, "episodes": episodes}
+
+    def __init__(self, name: str):
+        self._entry = zoo.read_entry(name)
+        card = self._entry.card
+        self.name, self.video = f"{zoo.PREFIX}{self._entry.name}", f"{self._entry.name}.gif"
+        self.env_id, self.seed = card.env_id, card.evaluation.seed
+
+    def load(self, spaces: Spaces) -> tuple[LoadedPolicy, dict[str, Any]]:
+        """See :meth:`SavedPolicy.load`."""
+        policy, card = load_policy(self.name), self._entry.card
+        for what, here in zip(("observation_space", "action_space"), spaces, strict=True):
+            own = getattr(policy, what)
+            if own.shape != here.shape or type(own) is not type(here):
+                raise UsageError(
+                    f"{card.env_id} has {what} {here} here, and {self.name} is for {own}: it was trained with "
+                    f"{run_config.format_versions(card.evaluation.versions)}"
+                )
+        return policy, {"timesteps": card.timesteps}
+
+    def comparison(self, episodes: int, seed: int) -> tuple[dict[str, Any], str]:
+        """Return ``card_mean_return``: the card's mean over the same episodes, ``None`` if it does not have them.
+
+        With the card's seed, and if :func:`differences_here` is empty, the returns equal the card's first ``episodes``
+        returns.
+        """
+        card = self._entry.card
+        if seed != card.evaluation.seed or episodes > len(card.evaluation.returns):
+            return {"card_mean_return": None}, ""
+        mean, others = float(np.mean(card.evaluation.returns[:episodes])), differences_here(card)
+        return {"card_mean_return": mean}, f"; its card: {format_number(mean)}" + f" ({others})" * bool(others)
 
 
-def watch_run(
-    run: str | Path,
-    *,
-    episodes: int = 1,
-    which: str = "latest",
-    seed: int | None = None,
-    allow_import: Sequence[str] = (),
-) -> None:
-    """Show episodes of a run's policy in a window; arguments and errors as those of :func:`record_run`."""
-    with env_calls.own_directory(), _loaded(run, which, seed, allow_import) as (agent, drawn, about):
-        title = f"{about['env_id']} after {about['timesteps']:,} steps"
-        watch_drawn(agent, drawn, episodes, about["seed"], title)
-
-
-@contextlib.contextmanager
-def _loaded(
-    run: str | Path, which: str, seed: int | None, allow_import: Sequence[str]
-) -> Iterator[tuple[OffPolicyAgent, DrawnEnv | DrawingProcess, dict[str, Any]]]:
-    checkpoint.find(run, which)
-    document = run_directory.read_config(run)
-    check_imports(references_of(document), run, allow_import)
-    with drawing(document["env_id"], document["wrappers"]) as drawn:
-        path = checkpoint.find(run, which)  # again: a run that is being trained keeps only its newest checkpoints
-        with imports_allowed(allow_import):
-            agent = load_agent(path, drawn.spaces)
-        yield (
-            agent,
-            drawn,
-            {
-                "env_id": document["env_id"],
-                "checkpoint": path.name,
-                "timesteps": agent.num_timesteps,
-                "seed": final_seed(document["seed"]) if seed is None else seed,
-            },
-        )
-
-
-def export_run(
-    run: str | Path,
+def export_saved(
+    name: str | Path,
     format: str = "numpy",
     output: str | Path | None = None,
     which: str = "latest",
     *,
     quantize: str | None = None,
-    name: str = "policy",
+    c_name: str = "policy",
     allow_import: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write the policy of a run as files: :meth:`ddpg.DDPG.export`.
+    """Write a saved policy as files: :meth:`ddpg.DDPG.export`. Imports TensorFlow.
 
     Args:
-        run: a run directory, or a checkpoint.
+        name: a run directory, a checkpoint, or ``zoo:NAME``.
         format: one of :data:`ddpg.exports.export.FORMATS`.
-        output: the path to write; by default the format's name in :data:`NAMES`, in the run directory.
-        which: ``"latest"``, ``"best"`` or a number of timesteps.
+        output: the path to write; by default the format's name in :data:`ddpg.exports.export.NAMES`, in the run
+            directory, or for the zoo after NAME in the working directory.
+        which: as for :class:`RunPolicy`.
         quantize: ``"int8"``: with format ``"c"``, store the weights as 8-bit integers.
-        name: with format ``"c"``, what files, functions and macros begin with, as for :meth:`ddpg.DDPG.export`.
-        allow_import: as for :func:`record_run`.
+        c_name: with format ``"c"``, what files, functions and macros begin with.
+        allow_import: as for :class:`RunPolicy`.
 
     Returns:
-        ``path``, ``format``, ``checkpoint``, ``timesteps``, and ``difference``: the largest difference between the
-        outputs of the exported policy and of the agent, in units of ``difference_unit``: half-ranges of the actions, or
-        DQN's largest value.
+        ``path``, ``format``, ``timesteps``, of a run ``checkpoint``, and ``difference``: the largest difference between
+        the outputs of the exported policy and of the saved one, in units of ``difference_unit``: half-ranges of the
+        actions, or DQN's largest value.
 
     Raises:
-        UsageError: if there is no such run or checkpoint, or as :meth:`ddpg.DDPG.export`.
+        UsageError: if there is no such run, checkpoint or policy, or as :meth:`ddpg.DDPG.export`.
     """
-    found = checkpoint.find(run, which)
+    from ddpg.agents.off_policy import load_agent
+    from ddpg.exports.export import FORMATS, NAMES, check_options, export, unit_of_difference
+    from ddpg.exports.policy_graph import ActingPolicy, acting_policy
+
     if format not in FORMATS:
         raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}{did_you_mean(format, FORMATS)}")
-    check_options(format, quantize, name)
-    if output is None:
-        output = Path(run) / NAMES[format]
-        if found == Path(run):
-            raise UsageError(f"{run} is a checkpoint, where nothing else belongs; say where to write: -o PATH")
-    with imports_allowed(allow_import):
-        agent = load_agent(found)
-    difference = export(output, format, ActingPolicy.of(agent), quantize, name)
+    check_options(format, quantize, c_name)
+    about: dict[str, Any]
+    with contextlib.ExitStack() as opened:
+        if zoo.is_zoo(name):
+            entry = zoo.read_entry(str(name))
+            acting = opened.enter_context(acting_policy(*policy_file.read(entry.folder)))
+            about = {"timesteps": entry.card.timesteps}
+            usual = Path(f"{entry.name}_{NAMES[format]}")
+        else:
+            found = checkpoint.find(name, which)
+            if output is None and found == Path(name):
+                raise UsageError(f"{name} is a checkpoint, where nothing else belongs; say where to write: -o PATH")
+            with imports_allowed(allow_import):
+                agent = load_agent(found)
+            acting = ActingPolicy.of(agent)
+            about = {"checkpoint": found.name, "timesteps": agent.num_timesteps}
+            usual = Path(name) / NAMES[format]
+        path = usual if output is None else output
+        difference = export(path, format, acting, quantize, c_name)
     return {
-        "path": str(output),
+        "path": str(path),
         "format": format,
-        "checkpoint": found.name,
-        "timesteps": agent.num_timesteps,
+        **about,
         "difference": difference,
-        "difference_unit": unit_of_difference(agent.action_space),
+        "difference_unit": unit_of_difference(acting.actions.space),
     }
+
+
+def versions_here() -> dict[str, str]:
+    """Return the versions that an evaluation depends on, by package; call it after the environment is made.
+
+    ``machine`` is the processor and operating system. ``functions`` is a checksum of NumPy's sines, exponentials and
+    similar functions, because the last bits of their results depend on the processor's vector instructions.
+    """
+    found = {
+        name: version
+        for name, version in run_config.versions_here().items()
+        if name not in ("tensorflow", "tflearn", "llvmlite", "ddpg-paths")
+    }
+    return {**found, "machine": f"{platform.machine()} {platform.system()}", "functions": _functions()}
+
+
+def _functions() -> str:
+    values = np.linspace(-4, 4, 1001)
+    found = [function(values) for function in (np.sin, np.cos, np.tanh, np.exp, np.arctan)]
+    found += [np.hypot(values, values[::-1]), np.arctan2(values, values[::-1])]
+    return hashlib.sha256(np.stack(found).tobytes()).hexdigest()[:12]
+
+
+def differences_here(card: Card) -> str:
+    """Return the differences between this machine and the card's that can change returns; empty if there are none."""
+    before = {name: version for name, version in card.evaluation.versions.items() if name not in ("python", "numpy")}
+    return run_config.differences(before, versions_here())

@@ -19,7 +19,7 @@ from ddpg.config.presets import PRESETS, preset_config
 from ddpg.errors import UsageError
 from ddpg.exports import zoo
 from ddpg.exports.numpy_policy import load_policy
-from ddpg.runs.zoo_policy import differences_here
+from ddpg.runs.saved_policy import differences_here
 from ddpg.studies.study import read_study
 
 ROOT = Path(__file__).parents[2]

@@ -62,8 +62,8 @@ def usual(tmp_path_factory):
 def nothing_begins(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name in (
-        *("runs.training.agent_for", "runs.training.load_agent", "runs.saved_policy.load_agent"),
-        *("agents.off_policy.load_agent", "laboratory.compare.compare_paths", "laboratory.flow.trace_update"),
+        *("runs.training.agent_for", "runs.training.load_agent", "agents.off_policy.load_agent"),
+        *("laboratory.compare.compare_paths", "laboratory.flow.trace_update"),
         *("studies.scheduler.engine_of", "studies.tuning.engine_of"),
     ):
         monkeypatch.setattr(f"ddpg.{name}", begin)

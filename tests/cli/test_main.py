@@ -24,7 +24,7 @@ import ddpg
 from ddpg import DDPG, evaluate
 from ddpg.cli.command import import_with_tensorflow
 from ddpg.cli.main import main
-from ddpg.runs import env_factory, run_directory
+from ddpg.runs import run_directory, saved_policy
 
 v1 = tf.compat.v1
 # Not compiled, but for test_discrete_actions_train_a_dqn.
@@ -122,13 +122,13 @@ def test_evaluate_takes_the_newest_checkpoint_of_a_run_that_goes_on(run, tmp_pat
     """The training process has replaced the checkpoints that were there when the command began."""
     moving = tmp_path / "1"
     shutil.copytree(run, moving)
-    newest, made = moving / "checkpoints" / "400", env_factory.make_env
+    newest, made = moving / "checkpoints" / "400", saved_policy.make_env
 
     def make_env(*arguments):
         newest.rename(newest.with_name("401"))
         return made(*arguments)
 
-    monkeypatch.setattr(env_factory, "make_env", make_env)
+    monkeypatch.setattr(saved_policy, "make_env", make_env)
     status, out, _ = command("evaluate", moving, "--episodes", 1, "--json", capsys=capsys)
     assert (status, json.loads(out)["checkpoint"]) == (0, "401")
 

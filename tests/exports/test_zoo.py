@@ -24,7 +24,7 @@ from ddpg.exports import policy_file, policy_graph, zoo
 from ddpg.exports.export import FORMATS
 from ddpg.exports.export_dir import ACT
 from ddpg.policies.standalone import OPERATIONS
-from ddpg.runs.zoo_policy import export_entry
+from ddpg.runs.saved_policy import export_saved
 
 ROOT = Path(__file__).parents[2]
 NAMES = zoo.names()
@@ -166,7 +166,7 @@ def test_an_operation_computes_what_numpy_does(name):
 )
 def test_a_policy_is_exported_to_every_format(name, format, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    summary = export_entry(f"zoo:{name}", format)
+    summary = export_saved(f"zoo:{name}", format)
     assert summary["difference"] < 1e-4
     assert ("half-range" in summary["difference_unit"]) == (name != "CartPole-v1")
     assert Path(summary["path"]).exists()

@@ -17,9 +17,10 @@ import ddpg
 from ddpg.cli.main import main
 from ddpg.errors import UsageError
 from ddpg.exports import zoo
-from ddpg.runs import zoo_policy
+from ddpg.runs import listing, saved_policy
 from ddpg.runs.env_factory import make_env
-from ddpg.runs.zoo_policy import differences_here, evaluate_entry, list_zoo, versions_here
+from ddpg.runs.listing import list_zoo
+from ddpg.runs.saved_policy import ZooPolicy, differences_here, versions_here
 
 ROOT = Path(__file__).parents[2]
 NAMES = zoo.names()
@@ -62,18 +63,19 @@ def test_evaluate_says_what_the_card_says(capsys):
 
 
 def test_more_episodes_than_the_cards_have_no_number_there(monkeypatch):
-    monkeypatch.setattr(zoo_policy, "evaluate", lambda *_, **__: zoo_policy.evaluation_of(card))
+    monkeypatch.setattr(saved_policy, "evaluate", lambda *_, **__: listing.evaluation_of(card))
     card = zoo.read_entry("CartPole-v1").card
-    assert evaluate_entry("zoo:CartPole-v1", 100)[0]["card_mean_return"] == 500
-    assert evaluate_entry("zoo:CartPole-v1", 101)[0]["card_mean_return"] is None
+    assert ZooPolicy("zoo:CartPole-v1").evaluate(100)[0]["card_mean_return"] == 500
+    assert ZooPolicy("zoo:CartPole-v1").evaluate(101)[0]["card_mean_return"] is None
 
 
 def test_other_versions_are_named_beside_the_card(monkeypatch):
     card = zoo.read_entry("CartPole-v1").card
-    assert "functions" not in differences_here(card) or card.evaluation.versions["functions"] != zoo_policy._functions()
-    monkeypatch.setattr(zoo_policy, "_functions", lambda: "0123456789ab")
+    functions = card.evaluation.versions["functions"]
+    assert "functions" not in differences_here(card) or functions != saved_policy._functions()
+    monkeypatch.setattr(saved_policy, "_functions", lambda: "0123456789ab")
     assert "functions" in differences_here(card)
-    assert "0123456789ab here" in evaluate_entry("zoo:CartPole-v1", 1)[1]
+    assert "0123456789ab here" in ZooPolicy("zoo:CartPole-v1").evaluate(1)[1]
 
 
 def test_only_what_changes_numbers_is_compared():
@@ -88,9 +90,9 @@ def test_only_what_changes_numbers_is_compared():
 
 
 def test_functions_are_told_apart_by_their_last_bits(monkeypatch):
-    before, tanh = zoo_policy._functions(), np.tanh
+    before, tanh = saved_policy._functions(), np.tanh
     monkeypatch.setattr(np, "tanh", lambda values: np.nextafter(tanh(values), 2))
-    assert zoo_policy._functions() != before
+    assert saved_policy._functions() != before
 
 
 def test_record_writes_an_episode_of_the_card(tmp_path, monkeypatch, capsys):
@@ -106,7 +108,7 @@ def test_record_writes_an_episode_of_the_card(tmp_path, monkeypatch, capsys):
 
 def test_record_takes_file_seed_and_episodes(monkeypatch, capsys):
     written = []
-    monkeypatch.setattr(zoo_policy, "record_drawn", lambda _, __, path, *how: written.append((path, *how)) or path)
+    monkeypatch.setattr(saved_policy, "record_drawn", lambda _, __, path, *how: written.append((path, *how)) or path)
     assert main(["record", "zoo:Pendulum-v1", "-o", "other.mp4", "--seed", "3", "--episodes", "2"]) == 0
     assert written == [("other.mp4", 2, 3)]
     assert "seed 3" in capsys.readouterr().out
@@ -115,7 +117,7 @@ def test_record_takes_file_seed_and_episodes(monkeypatch, capsys):
 def test_watch_shows_episodes_in_a_window(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     shown = []
-    monkeypatch.setattr(zoo_policy, "watch_drawn", lambda policy, drawn, *how: shown.append(how))
+    monkeypatch.setattr(saved_policy, "watch_drawn", lambda policy, drawn, *how: shown.append(how))
     assert main(["watch", "zoo:CartPole-v1", "--episodes", "2", "--seed", "7"]) == 0
     assert main(["watch", "zoo:CartPole-v1"]) == 0
     title = "CartPole-v1 after 100,000 steps"
@@ -186,9 +188,9 @@ def test_without_mujoco_one_line_names_the_extra():
 
 
 def test_an_environment_of_other_spaces_is_refused(monkeypatch):
-    monkeypatch.setattr(zoo_policy, "make_env", lambda _: make_env("Pendulum-v1"))
+    monkeypatch.setattr(saved_policy, "make_env", lambda *_: make_env("Pendulum-v1"))
     with refuses(UsageError, "CartPole-v1 observation_space gymnasium"):
-        evaluate_entry("zoo:CartPole-v1", 1)
+        ZooPolicy("zoo:CartPole-v1").evaluate(1)
 
 
 def test_zoo_lists_all_and_shows_one(capsys):
@@ -216,4 +218,4 @@ def test_zoo_lists_all_and_shows_one(capsys):
 
 
 def test_a_folder_without_entries_is_listed_as_such(tmp_path):
-    assert zoo_policy.zoo_text(list_zoo(tmp_path)).splitlines()[-1] == "none yet"
+    assert listing.zoo_text(list_zoo(tmp_path)).splitlines()[-1] == "none yet"
