@@ -24,6 +24,8 @@ from ddpg.progress import progress_message
 from ddpg.quiet import load_tensorflow, quiet_tensorflow
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
     from ddpg.config.algorithm_options import AgentConfig
     from ddpg.runs.saved_policy import SavedPolicy
 
@@ -430,15 +432,12 @@ def import_with_tensorflow(*modules: str, say: bool = True) -> None:
             importlib.import_module(module)
 
 
-def import_from_working_directory(*names: str) -> None:
+def import_from_working_directory(*modules: str) -> None:
     """Allow modules named on the command line to be imported from the working directory.
 
     It is appended to ``sys.path``, and only if the module is found nowhere else, so it never shadows another module.
-
-    Args:
-        names: modules, or environments as ``module:Id``; an id without a module does nothing.
     """
-    for module in (name.rpartition(":")[0] or name for name in names):
+    for module in filter(None, modules):  # the module of an environment's id is empty if the id names none
         try:
             # Look up the top-level package only: finding a submodule imports the package, which may raise anything.
             spec = importlib.util.find_spec(module.partition(".")[0])
@@ -447,6 +446,23 @@ def import_from_working_directory(*names: str) -> None:
             found = False
         if not found and os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
+
+
+def inspect_environment(
+    env_id: str, wrappers: Sequence[str]
+) -> "tuple[str, str, type[AgentConfig], tuple[gym.Space, gym.Space]]":
+    """Return an environment's id without its module, its algorithm, the algorithm's options class, and its spaces."""
+    from ddpg.config.algorithm_options import CONFIGS
+    from ddpg.interaction.env_calls import close_quietly
+    from ddpg.interaction.spaces import algorithm_for
+    from ddpg.runs.env_factory import env_id_of, make_env
+
+    import_from_working_directory(env_id.rpartition(":")[0])
+    env = make_env(env_id, wrappers)
+    name, algorithm = env_id_of(env), algorithm_for(env.action_space)
+    spaces = env.observation_space, env.action_space
+    close_quietly(env)
+    return name, algorithm, CONFIGS[algorithm], spaces
 
 
 def own_options(algorithm: str, usual: "type[AgentConfig]", env_id: str) -> "type[AgentConfig]":

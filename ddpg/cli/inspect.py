@@ -75,7 +75,7 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
 
     def _report(self) -> dict[str, Any]:
         check_figure(self.picture)
-        import_from_working_directory(*([self.env] if ":" in self.env else []))
+        import_from_working_directory(self.env.rpartition(":")[0])
         import_with_tensorflow("ddpg.laboratory.compare")
         from ddpg.interaction.env_calls import close_quietly
         from ddpg.runs.env_factory import env_id_of, make_env

@@ -1,10 +1,12 @@
 """The commands ``ddpg study`` and ``ddpg tune``. Only the processes that train their cells import TensorFlow."""
 
+import collections
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpg.cli.command import (
     Command,
@@ -12,7 +14,7 @@ from ddpg.cli.command import (
     JSONOption,
     ProgressOption,
     WithImports,
-    import_from_working_directory,
+    inspect_environment,
     own_options,
 )
 from ddpg.cli.terminal import stdout_reserved_for_answer
@@ -25,6 +27,9 @@ from ddpg.studies.slurm_commands import SlurmOptions
 if TYPE_CHECKING:
     from ddpg.studies.scheduler import StudyOutcome
     from ddpg.studies.study_report import Report
+    from ddpg.studies.tuning import TuningOutcome
+    from ddpg.studies.tuning_plan import TuningPlan
+    from ddpg.studies.tuning_report import TuningReport
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,23 +125,25 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
                 kind: [{name: _finite(value) for name, value in row.items()} for row in rows]
                 for kind, rows in tables.items()
             }
-            named = {name: None if path is None else str(path) for name, path in files.items()}
-            answer = {"study": str(root), **named, **listed, "unread": report.unread}
+            answer = {"study": str(root), **_as_text(files), **listed, "unread": report.unread}
             print(json.dumps(answer | (vars(outcome) if outcome else {})))
             return
-        print(report.text.read_text(encoding="utf-8"))
-        print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
+        _print_text(report.text, files)
+
+
+def _as_text(files: Mapping[str, Path | None]) -> dict[str, str | None]:
+    return {name: None if path is None else str(path) for name, path in files.items()}
+
+
+def _print_text(text: Path, files: Mapping[str, Path | None]) -> None:
+    """Print a report's text, and which files were written."""
+    print(text.read_text(encoding="utf-8"))
+    print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
 
 
 def _finite(value: object) -> object:
     """Return the value for JSON, where NaN becomes null."""
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-if TYPE_CHECKING:
-    from ddpg.studies.tuning import TuningOutcome
-    from ddpg.studies.tuning_plan import TuningPlan
-    from ddpg.studies.tuning_report import TuningReport
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,7 +203,6 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         from ddpg.studies.tuning_report import write_tuning_report
 
         check_installed()
-        import_from_working_directory(*([self.env] if ":" in self.env else []))
         plan = self._plan()
         root = Path("tuning", plan.base.name) if self.root is None else Path(self.root)
         run_directory.check_root(root)
@@ -217,19 +223,13 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
 
     def _plan(self) -> "TuningPlan":
         """Return the checked plan of the tuning."""
-        from ddpg.config.algorithm_options import CONFIGS
         from ddpg.config.presets import hints_for, preset_for, recipe_options
-        from ddpg.interaction.env_calls import close_quietly
-        from ddpg.interaction.spaces import algorithm_for
-        from ddpg.runs.env_factory import default_evaluation_interval, env_id_of, full_id, make_env
+        from ddpg.runs.env_factory import default_evaluation_interval, full_id
         from ddpg.studies.search_space import read_space
         from ddpg.studies.study import Group
         from ddpg.studies.tuning_plan import plan_of
 
-        env = make_env(self.env, self.wrap)
-        name, algorithm = env_id_of(env), algorithm_for(env.action_space)
-        close_quietly(env)
-        kind = CONFIGS[algorithm]
+        name, algorithm, kind, _ = inspect_environment(self.env, self.wrap)
         if self.algorithm is not None:
             kind, algorithm = own_options(self.algorithm, kind, name), self.algorithm
         preset = preset_for(name, kind)
@@ -275,24 +275,18 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         files = {name: getattr(report, name) for name in ("results", "text", "best", "comparison", "figure")}
         if self.json:
             best = {"trial": tuned.best.number, "value": tuned.best.value, **tuned.best.changes} if tuned.best else None
-            states = [trial.state for trial in tuned.trials]
-            summary: dict[str, Any] = {
+            summary = {
                 "tuning": str(root),
-                "trials": {state: states.count(state) for state in {*states}},
-            }
-            summary |= {
-                "files": {name: None if path is None else str(path) for name, path in files.items()},
+                "trials": collections.Counter(trial.state for trial in tuned.trials),
+                "files": _as_text(files),
                 "best": best,
-            }
-            summary |= {
                 "compared": {name: vars(one) for name, one in report.compared.items()},
                 "comparison": report.comparison_of_best and dataclasses.asdict(report.comparison_of_best),
                 "verdict": report.verdict,
             }
             print(json.dumps(summary))
             return
-        print(report.text.read_text(encoding="utf-8"))
-        print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
+        _print_text(report.text, files)
 
 
 def _refuse_failures(tuned: "TuningOutcome", wanted: int) -> None:

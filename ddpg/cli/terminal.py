@@ -40,10 +40,17 @@ def silence_stdout_at_exit() -> None:
 def _point_at_stderr() -> None:
     if sys.stderr is not None:
         os.dup2(2, 1)
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)  # stderr is closed, as by ``2>&-``
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
+    else:  # stderr is closed, as by ``2>&-``
+        _point_at_devnull(1)
+
+
+def _point_at_devnull(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    if nowhere == descriptor:  # it was closed, and is the lowest free number
+        os.set_inheritable(descriptor, True)
+    else:
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
 
 
 class BrokenPipeTolerantStream:
@@ -83,9 +90,7 @@ class BrokenPipeTolerantStream:
             yield
         except OSError as error:
             # Replace the descriptor: what the buffer still holds would fail again when the interpreter exits.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            _point_at_devnull(self._stream.fileno())
             if not isinstance(error, BrokenPipeError):  # a full disk
                 raise
 
@@ -112,11 +117,6 @@ def _null_stream(descriptor: int) -> TextIO:
     try:
         os.fstat(descriptor)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        if nowhere == descriptor:
-            os.set_inheritable(descriptor, True)
-        else:
-            os.dup2(nowhere, descriptor)
-            os.close(nowhere)
+        _point_at_devnull(descriptor)
         return open(descriptor, "w", encoding="utf-8", closefd=False)
     return open(os.devnull, "w", encoding="utf-8")

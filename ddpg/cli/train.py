@@ -15,8 +15,8 @@ from ddpg.cli.command import (
     WithTracker,
     allowing_imports,
     flags_of,
-    import_from_working_directory,
     import_with_tensorflow,
+    inspect_environment,
     own_options,
     parse_flags,
     refuse_unknown,
@@ -29,8 +29,6 @@ from ddpg.errors import UsageError
 from ddpg.progress import print_to_stderr
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
     from ddpg.config.algorithm_options import AgentConfig
     from ddpg.config.presets import Preset
 
@@ -110,8 +108,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
                 parse_flags(every, helped, prog, _ALL)
             raise
         with stdout_reserved_for_answer(first["json"]):
-            import_from_working_directory(*([first["env"]] if ":" in first["env"] else []))
-            name, algorithm, kind, spaces = _environment(first["env"], first["wrap"])
+            name, algorithm, kind, spaces = inspect_environment(first["env"], first["wrap"])
         if first["algorithm"] is not None:
             algorithm = first["algorithm"]
             with stdout_reserved_for_answer(first["json"]), allowing_imports(first["allow_import"]):
@@ -268,19 +265,3 @@ def _options_of_all_algorithms() -> dict[str, Flag]:
         if len(defaults) < len(CONFIGS) or len({*map(str, defaults.values())}) > 1
     }
     return {name: flag for kind in CONFIGS.values() for name, flag in flags_of(kind, notes=notes).items()}
-
-
-def _environment(
-    env_id: str, wrappers: Sequence[str]
-) -> tuple[str, str, "type[AgentConfig]", "tuple[gym.Space, gym.Space]"]:
-    """Return an environment's id without its module, its algorithm, the algorithm's options class, and its spaces."""
-    from ddpg.config.algorithm_options import CONFIGS
-    from ddpg.interaction.env_calls import close_quietly
-    from ddpg.interaction.spaces import algorithm_for
-    from ddpg.runs.env_factory import env_id_of, make_env
-
-    env = make_env(env_id, wrappers)
-    name, algorithm = env_id_of(env), algorithm_for(env.action_space)
-    spaces = env.observation_space, env.action_space
-    close_quietly(env)
-    return name, algorithm, CONFIGS[algorithm], spaces
