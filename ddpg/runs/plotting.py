@@ -1,13 +1,13 @@
 """Plots of training runs: learning curves over seeds, and a run's returns with the diagnostics of its networks."""
 
+import itertools
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
@@ -42,18 +42,20 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
         UsageError: if the file's ending is unknown, or its directory does not exist.
     """
     path = atomic_write.check_figure(path)
-    names = list(dict.fromkeys(curve.env_id for curve in curves))
-    columns = min(3, len(names))
-    rows = math.ceil(len(names) / columns)
+    by_env: dict[str, list[Curve]] = {}
+    for curve in curves:
+        by_env.setdefault(curve.env_id, []).append(curve)
+    labels = list(dict.fromkeys(curve.label for curve in curves))
+    columns = min(3, len(by_env))
+    rows = math.ceil(len(by_env) / columns)
     width = 2.4 + 4.8 * columns
-    legends = {name: _legend(curves, name, int(14 * width / columns)) for name in names}
-    lines = max((sum(label.count("\n") + 1 for label in own) for own in legends.values()), default=0)
+    legends = [_legend(own, int(14 * width / columns)) for own in by_env.values()]
+    lines = max((sum(label.count("\n") + 1 for label in legend) for legend in legends), default=0)
     height = 0.6 + (3.6 + 0.17 * max(0, lines - 4)) * rows  # room for legends of more than four lines
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axes, name in zip(panels, names, strict=False):
-        for (colour, curve), label in zip(_coloured(curves, name), legends[name], strict=True):
+    for axes, (name, own), legend in zip(panels, by_env.items(), legends, strict=False):
+        for curve, colour, label in zip(own, _colours(own, labels), legend, strict=True):
             marker = "o" if len(curve.times) == 1 else None
             _draw_band(axes, curve.times, curve.low, curve.high, colour, 0.2)
             axes.plot(curve.times, curve.centre, color=colour, linewidth=1.6, marker=marker, label=label)
@@ -67,7 +69,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
         axes.grid(alpha=0.3)
         below = axes.transAxes + ScaledTranslation(0, -38 / 72, figure.dpi_scale_trans)  # so it never covers a curve
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below)
-    for axes in panels[len(names) :]:
+    for axes in panels[len(by_env) :]:
         axes.set_axis_off()
     if any(curve.seeds > 1 for curve in curves):
         figure.supxlabel(f"line: {MEASURES[measure]} of the seeds; band: its 95 % bootstrap interval", fontsize=8)
@@ -82,33 +84,25 @@ def _draw_band(axes: Axes, times: np.ndarray, low: np.ndarray, high: np.ndarray,
         axes.fill_between(times, low, high, color=colour, alpha=alpha, linewidth=0)
 
 
-def _legend(curves: Sequence[Curve], env_id: str, width: int) -> list[str]:
-    """Return the legend entry of each curve of an environment, wrapped to at most ``width`` characters.
+def _legend(curves: Sequence[Curve], width: int) -> list[str]:
+    """Return the legend entry of each curve of a panel, wrapped to at most ``width`` characters.
 
     Runs of two recipes differ in many options, so an unwrapped entry can be wider than the figure, and Matplotlib would
     not draw it.
     """
-    own = [curve for curve in curves if curve.env_id == env_id]
-    texts = (f"{curve.label} ({curve.seeds} seed{'s' * (curve.seeds != 1)})" for curve in own)
+    texts = (f"{curve.label} ({curve.seeds} seed{'s' * (curve.seeds != 1)})" for curve in curves)
     return ["\n".join(textwrap.wrap(text, width, break_on_hyphens=False)) for text in texts]
 
 
-def _coloured(curves: Sequence[Curve], env_id: str) -> list[tuple[str, Curve]]:
-    """Return the curves of an environment with their colours.
+def _colours(curves: Sequence[Curve], labels: Sequence[str]) -> list[str]:
+    """Return the colours of a panel's curves; ``labels`` are those of all panels.
 
     A label has the same colour in every panel. With more labels than colours, each panel begins with the first colour
     instead.
     """
-    own = [curve for curve in curves if curve.env_id == env_id]
-    known = list(dict.fromkeys(curve.label for curve in curves))
-    if len(known) > len(COLOURS):
-        return list(zip(_endless(COLOURS), own, strict=False))
-    return [(COLOURS[known.index(curve.label)], curve) for curve in own]
-
-
-def _endless(colours: Sequence[str]) -> Iterator[str]:
-    while True:
-        yield from colours
+    if len(labels) > len(COLOURS):
+        return list(itertools.islice(itertools.cycle(COLOURS), len(curves)))
+    return [COLOURS[labels.index(curve.label)] for curve in curves]
 
 
 def plot_learning_curve(run: Path, title: str) -> Path:
@@ -118,32 +112,23 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     means without noise, with a 95 % confidence interval.
     """
     figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     episodes = run_directory.read_table(run / "episodes.csv")
     if episodes:
-        steps = np.array([float(row["timesteps"]) for row in episodes])
-        returns = np.array([float(row["return"]) for row in episodes])
+        steps, returns = numbers_of(episodes, "timesteps"), numbers_of(episodes, "return")
         axes.plot(steps, returns, ".", markersize=3, color="tab:blue", alpha=0.35, label="training episode")
         mean_steps, means = _running_mean(steps, returns)
         axes.plot(mean_steps, means, color="tab:blue", linewidth=1.5, label="training, running mean")
     evaluations = run_directory.read_table(run / "evaluations.csv")
     if evaluations:
-        column = {name: numbers_of(evaluations, name) for name in _EVALUATION}
-        count = evaluations[-1].get("episodes") or "some"
-        low, high = column["ci95_low"], column["ci95_high"]
+        names = ("timesteps", "mean_return", "ci95_low", "ci95_high")
+        steps, means, low, high = (numbers_of(evaluations, name) for name in names)
         if "min_return" in evaluations[-1]:  # runs of older versions lack this column
             least, most = (numbers_of(evaluations, name) for name in ("min_return", "max_return"))
             low, high = np.fmax(low, least), np.fmin(high, most)  # clips Student's interval to the observed returns
-        _draw_band(axes, column["timesteps"], low, high, "tab:orange", 0.25)
-        axes.plot(
-            column["timesteps"],
-            column["mean_return"],
-            "o-",
-            markersize=4,
-            color="tab:orange",
-            label=f"evaluation without noise, mean of {count} and 95 % CI",
-        )
+        _draw_band(axes, steps, low, high, "tab:orange", 0.25)
+        label = f"evaluation without noise, mean of {evaluations[-1].get('episodes') or 'some'} and 95 % CI"
+        axes.plot(steps, means, "o-", markersize=4, color="tab:orange", label=label)
     axes.set_title(title)
     axes.set_xlabel("environment steps")
     axes.set_ylabel("return (undiscounted sum of rewards)")
@@ -153,9 +138,6 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     if episodes or evaluations:
         axes.legend(loc="lower right", fontsize=8)
     return atomic_write.write_figure(run / run_directory.PICTURE, figure)
-
-
-_EVALUATION = ("timesteps", "mean_return", "ci95_low", "ci95_high")
 
 
 def numbers_of(rows: Sequence[dict[str, str]], name: str) -> np.ndarray:
@@ -185,13 +167,12 @@ def plot_diagnostics(run: Run, path: str | Path) -> Path:
     rows = diagnostics_of(run)
     networks = [name.removesuffix(_SUFFIX) for name in rows[0] if name.endswith(_SUFFIX)]
     figure = Figure(figsize=(8.2, 1.2 + 2.1 * (2 + len(_PANELS))), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     returns, values, *others = figure.subplots(2 + len(_PANELS), 1, sharex=True)
     _draw_returns(returns, run)
     _draw_values(values, rows, "Q(s, μ(s))" if "actor" in networks else "max Q(s, ·)")
     steps = numbers_of(rows, "timesteps")
     for axes, (measure, title, label, logarithmic) in zip(others, _PANELS, strict=True):
-        for index, (colour, network) in enumerate(zip(_endless(COLOURS), networks, strict=False)):
+        for index, (colour, network) in enumerate(zip(itertools.cycle(COLOURS), networks, strict=False)):
             line = "-" if index < len(COLOURS) else "-."
             name = network.replace("_", " ")
             axes.plot(steps, numbers_of(rows, f"{network}_{measure}"), line, color=colour, linewidth=1.3, label=name)
