@@ -16,7 +16,7 @@ from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.env_errors import MAX_FAULTS_IN_A_ROW, env_name
 from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper, spaces_of
 from ddpg.interaction.transitions import Episode, Passthrough
-from ddpg.interaction.validation import LARGEST_INT, validate_bool, validate_int
+from ddpg.interaction.validation import validate_bool, validate_int
 
 _SEEDS = 2**63  # derived seeds wrap around here, so that every training seed has valid ones
 
@@ -143,8 +143,7 @@ def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, i
     Raises:
         UsageError: if ``episodes`` is below 1, ``seed`` is below 0, or ``policy`` has no ``predict``.
     """
-    if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or not 1 <= episodes <= LARGEST_INT:
-        raise UsageError(f"episodes={brief(episodes)} must be a whole number, at least 1")
+    episodes = validate_int(episodes, "episodes", at_least=1)
     if seed is not None:
         seed = validate_int(seed, "seed", at_least=0)
     if not callable(getattr(policy, "predict", None)):
@@ -152,7 +151,7 @@ def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, i
             f"policy={brief(policy)} has no method predict(observation, deterministic=) -> (action, state); "
             "give an agent, or an object of your own with that method"
         )
-    return int(episodes), seed
+    return episodes, seed
 
 
 @contextlib.contextmanager

@@ -78,18 +78,6 @@ class RunState:
         """Return the state of a run that begins at ``timesteps``, given the names of its metrics and its counters."""
         return cls(timesteps, timesteps, sums=dict.fromkeys(metrics, 0.0), counts=dict(counts))
 
-    def note_update(self, metrics: Mapping[str, float]) -> None:
-        """Add the metrics reported by one or several updates to the next row."""
-        self.calls += 1
-        for name in self.sums:
-            self.sums[name] += metrics[name]
-
-    def means(self) -> dict[str, float]:
-        """Return the means of the metrics since the last row (empty if there was no update), and reset the sums."""
-        means = {name: total / self.calls for name, total in self.sums.items()} if self.calls else {}
-        self.calls, self.sums = 0, dict.fromkeys(self.sums, 0.0)
-        return means
-
     def arrays(self, counts: Mapping[str, int], seconds: float, compile_seconds: float) -> dict[str, np.ndarray]:
         """Return the state as arrays, for an agent with these counters after these seconds."""
         returns, lengths = zip(*self.recent, strict=True) if self.recent else ((), ())
@@ -205,9 +193,11 @@ class MetricsTracker:
         """Add a finished episode."""
         self.run_state.recent.append((episode.episode_return, episode.length))
 
-    def note_update(self, metrics: dict[str, float]) -> None:
+    def note_update(self, metrics: Mapping[str, float]) -> None:
         """Add the metrics that one or several updates reported."""
-        self.run_state.note_update(metrics)
+        self.run_state.calls += 1
+        for name in self.run_state.sums:
+            self.run_state.sums[name] += metrics[name]
 
     def row(self, agent: OffPolicyAgent) -> dict[str, float]:
         """Return the row of metrics since the last one, and begin the next.
@@ -228,7 +218,9 @@ class MetricsTracker:
             returns, lengths = zip(*run_state.recent, strict=True)
             row |= {"ep_rew_mean": float(np.mean(returns)), "ep_len_mean": float(np.mean(lengths))}
         row |= {name: count - run_state.counts[name] for name, count in agent.counts.items()}
-        if means := run_state.means():
-            row |= means | {"n_updates": float(agent.num_updates)}
+        if run_state.calls and run_state.sums:
+            row |= {name: total / run_state.calls for name, total in run_state.sums.items()}
+            row["n_updates"] = float(agent.num_updates)
+        run_state.calls, run_state.sums = 0, dict.fromkeys(run_state.sums, 0.0)
         run_state.logged, run_state.counts = now, agent.counts
         return row

@@ -119,8 +119,13 @@ def train(
         EnvironmentFault: if the environment failed; the agent is saved first.
         FileFault: if a file could not be written.
     """
-    _check_counts(seed, total_timesteps, evaluation_interval, evaluation_episodes)
-    _check_names(env_id=env_id, vectorization=vectorization, collector=collector)
+    for what, value in (("env_id", env_id), ("vectorization", vectorization), ("collector", collector)):
+        validate_text(value, what, "a name")
+    seed = _validate_optional_int(seed, "seed", 0)
+    total_timesteps = _validate_optional_int(total_timesteps, "total_timesteps", 1)
+    evaluation_interval = _validate_optional_int(evaluation_interval, "evaluation_interval", 1)
+    evaluation_episodes = validate_int(evaluation_episodes, "evaluation_episodes", 1)
+    offline_timesteps = _validate_optional_int(offline_timesteps, "offline_timesteps", 0)
     progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
     diagnose = validate_bool(diagnose, "diagnose")
     wrappers, root = validate_names(wrappers, "wrappers"), validate_path(root, "root")
@@ -133,14 +138,10 @@ def train(
     with env_calls.own_directory(), signals.stop_on_signals() as request, contextlib.ExitStack() as collected:
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
         kind = agent_for(spaces_of(env)[1], config)
-        preset = preset_for(name, kind.config_class)
-        total_timesteps = preset.total_timesteps if total_timesteps is None else int(total_timesteps)
+        if total_timesteps is None:
+            total_timesteps = preset_for(name, kind.config_class).total_timesteps
         if config is None:
-            config = kind.config_class(**_usual_options(name, kind.config_class, total_timesteps, dataset))
-            buffer, too_much = resource_limits.buffer_that_fits(config.buffer_size, *spaces_of(env))
-            config = config.replace(buffer_size=buffer)
-            if too_much:
-                print_to_stderr(too_much)
+            config = _usual_config(name, kind.config_class, total_timesteps, dataset, spaces_of(env))
         agent = kind(env, config, seed)
         if collector != "local":
             check_options(agent.config, n_envs)
@@ -159,8 +160,8 @@ def train(
             "algorithm": algorithm_of(agent.config),
             "seed": agent.seed,
             "total_timesteps": total_timesteps,
-            "evaluation_interval": int(evaluation_interval or usual),
-            "evaluation_episodes": int(evaluation_episodes),
+            "evaluation_interval": evaluation_interval or usual,
+            "evaluation_episodes": evaluation_episodes,
             "n_envs": n_envs,
             "vectorization": vectorization,
             "wrappers": list(wrappers),
@@ -168,7 +169,7 @@ def train(
             "workers": None if workers is None else int(workers),
             "ray_address": ray_address,
             "dataset": None if dataset is None else str(dataset),
-            "offline_timesteps": None if offline_timesteps is None else int(offline_timesteps),
+            "offline_timesteps": offline_timesteps,
             "diagnose": diagnose,
             "config": agent.config.to_json(),
             "versions": versions_here(),
@@ -256,12 +257,12 @@ def resume(
         if value is not None and not fits:
             where = "workers" if name == "workers" else "workers on Ray"
             raise UsageError(f"{name}={brief(value)} is for a run with {where}, and {run} has none; leave it out")
-    document |= {"workers": validate_int(workers, "workers", 1)} if workers is not None else {}
-    document |= {"ray_address": ray_address} if ray_address is not None else {}
-    if offline_timesteps is not None:
-        validate_int(offline_timesteps, "offline_timesteps", 0)
-        if document["dataset"] is None:
-            raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set, and {run} has none")
+        if value is not None:
+            document[name] = value
+    document["workers"] = _validate_optional_int(document["workers"], "workers", 1)
+    offline_timesteps = _validate_optional_int(offline_timesteps, "offline_timesteps", 0)
+    if offline_timesteps is not None and document["dataset"] is None:
+        raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set, and {run} has none")
     names = references_of(document) if config is None else [document["env_id"]]
     check_imports(names, run, allow_import)
     with (
@@ -279,8 +280,8 @@ def resume(
         with imports_allowed(allow_import):
             agent = load_agent(path, env, config=config)
         if offline_timesteps is not None:
-            _check_learned_offline(run, document["offline_timesteps"], int(offline_timesteps), agent.num_timesteps)
-            document["offline_timesteps"] = int(offline_timesteps)
+            _check_learned_offline(run, document["offline_timesteps"], offline_timesteps, agent.num_timesteps)
+            document["offline_timesteps"] = offline_timesteps
         collected.enter_context(_collector(agent, document))
         run_state = _read_run_state(path, agent)
         document["config"] = agent.config.to_json()
@@ -310,33 +311,24 @@ def resume(
     return run
 
 
-def _check_counts(seed: Any, total_timesteps: Any, evaluation_interval: Any, evaluation_episodes: Any) -> None:
-    """Refuse invalid numbers; all but the last argument can be ``None``.
+def _validate_optional_int(value: Any, what: str, at_least: int) -> int | None:
+    """Return a whole number as an int, or ``None``.
 
     Raises:
-        UsageError: if one of them is not a whole number, or out of its range.
+        UsageError: if ``value`` is neither, or below ``at_least``.
     """
-    for value, what, at_least in (
-        (seed, "seed", 0),
-        (total_timesteps, "total_timesteps", 1),
-        (evaluation_interval, "evaluation_interval", 1),
-        (evaluation_episodes, "evaluation_episodes", 1),
-    ):
-        if value is not None or what == "evaluation_episodes":
-            validate_int(value, what, at_least)
+    return None if value is None else validate_int(value, what, at_least)
 
 
-def _check_offline(dataset: Any, offline_timesteps: Any, collector: str) -> None:
+def _check_offline(dataset: Any, offline_timesteps: int | None, collector: str) -> None:
     """Refuse an invalid data set, before the environment is made.
 
     Raises:
         UsageError: if there is no such data set, if there are also workers, or if ``offline_timesteps`` is given
             without a data set.
     """
-    if offline_timesteps is not None:
-        validate_int(offline_timesteps, "offline_timesteps", 0)
-        if dataset is None:
-            raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set; give --dataset too")
+    if offline_timesteps is not None and dataset is None:
+        raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set; give --dataset too")
     if dataset is not None:
         datasets.check_source(dataset)
         if collector != "local":
@@ -388,22 +380,19 @@ def value_range_note(name: str, config: AgentConfig) -> str:
     return range_note(config.gamma, episode_limit(name), max(abs(config.v_min), abs(config.v_max)))
 
 
-def _usual_options(name: str, kind: type[AgentConfig], total_timesteps: int, dataset: Any) -> dict[str, Any]:
-    """Return the options of a run for which the caller gives no ``config``."""
+def _usual_config(
+    name: str, kind: type[AgentConfig], total_timesteps: int, dataset: Any, spaces: tuple[gym.Space, gym.Space]
+) -> AgentConfig:
+    """Return the options of a run for which the caller gives none, with a buffer that fits into memory."""
     recipe = None if dataset is None else offline_recipe(kind)
-    if recipe is not None:
-        return recipe_options(recipe, kind, name)
-    return preset_for(name, kind).options_for(kind, total_timesteps)
-
-
-def _check_names(**names: Any) -> None:
-    """Refuse arguments that are not strings.
-
-    Raises:
-        UsageError: if one of them is not a string.
-    """
-    for what, value in names.items():
-        validate_text(value, what, "a name")
+    if recipe is None:
+        config = kind(**preset_for(name, kind).options_for(kind, total_timesteps))
+    else:
+        config = kind(**recipe_options(recipe, kind, name))
+    buffer, too_much = resource_limits.buffer_that_fits(config.buffer_size, *spaces)
+    if too_much:
+        print_to_stderr(too_much)
+    return config.replace(buffer_size=buffer)
 
 
 def _validate_config(config: Any) -> AgentConfig | None:

@@ -450,12 +450,12 @@ def test_what_an_array_of_the_run_state_may_not_be():
 
     counts = {"clipped": 3}
     run_state = RunState.begun(["loss"], counts, 7)
-    run_state.note_update({"loss": 2.0})
+    run_state.calls, run_state.sums = 1, {"loss": 2.0}
     run_state.recent.append((1.5, 9))
     good = run_state.arrays({"clipped": 5}, 1.25, 0.5)
     again = RunState.from_arrays("f", good, ["loss"], {"clipped": 0})
     assert again.arrays({"clipped": 0}, 1.25, 0.5) == {name: pytest.approx(value) for name, value in good.items()}
-    assert (again.counts, again.means()) == ({"clipped": -2}, {"loss": 2.0})
+    assert (again.counts, again.calls, again.sums) == ({"clipped": -2}, 1, {"loss": 2.0})
     for name, value in [
         ("logged", np.array(-1)),
         ("logged", np.array([7])),
