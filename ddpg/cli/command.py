@@ -241,8 +241,7 @@ class Command(Options, abc.ABC):
         for field in dataclasses.fields(self):
             value, at_least = getattr(self, field.name), field.metadata.get("at_least")
             if at_least is not None:
-                optional = field_type(type(self), field.name)[2]
-                expected = f"at least {at_least}{', or none' * optional}"
+                expected = f"at least {at_least}{self._or_none(field.name)}"
                 self._check(value is None or value >= at_least, field.name, expected)
             if field.metadata.get("is_path") and value is not None:
                 for path in value if isinstance(value, tuple) else (value,):

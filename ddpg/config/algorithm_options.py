@@ -19,8 +19,14 @@ SAMPLE_NORMS = ("layer", "rms")  # they normalise each sample by itself: no movi
 NORMS = ("batch", *SAMPLE_NORMS, *RENORMS)
 NETWORKS = ("actor_network", "critic_network", "q_network")  # options that take hidden layers of the user's own
 
-_target_option = functools.partial(option, group="targets")
+_networks = functools.partial(option, group="networks")
 _critics = functools.partial(option, group="critics")
+_learning = functools.partial(option, group="learning")
+_targets = functools.partial(option, group="targets")
+_replay = functools.partial(option, group="memory")
+_exploration = functools.partial(option, group="exploration")
+_gradients = functools.partial(option, group="gradient paths")
+_running = functools.partial(option, group="computing")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,17 +34,16 @@ class TD3Options(Options):
     """Options that TD3 adds to DDPG (Fujimoto et al. 2018): :mod:`ddpg.algorithms.td3`."""
 
     n_critics: int = _critics(1, "number of critics; y takes the smallest of their targets (TD3: 2)", at_most=32)
-    policy_delay: int = _target_option(1, "critic updates per update of the actor and of all target networks (TD3: 2)")
-    target_policy_noise: float = _target_option(
+    policy_delay: int = _targets(1, "critic updates per update of the actor and of all target networks (TD3: 2)")
+    target_policy_noise: float = _targets(
         0.0, "standard deviation of the noise on the target action, in half-ranges of the action box (TD3: 0.2)"
     )
-    target_noise_clip: float = _target_option(0.5, "clipping limit of that noise, in half-ranges")
+    target_noise_clip: float = _targets(0.5, "clipping limit of that noise, in half-ranges")
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("n_critics", "policy_delay"):
-            self._check(getattr(self, name) >= 1, name, "at least 1")
-        self._check(0 <= self.target_policy_noise < math.inf, "target_policy_noise", "a finite number >= 0")
+        self._check_at_least(1, "n_critics", "policy_delay")
+        self._check_not_negative("target_policy_noise")
         self._check_positive("target_noise_clip")
 
 
@@ -68,7 +73,7 @@ class CriticOptions(Options):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check(self.atoms >= 2, "atoms", "at least 2")
+        self._check_at_least(2, "atoms")
         self._check(-math.inf < self.v_min < self.v_max < math.inf, "v_min", f"finite and below v_max={self.v_max!r}")
         finest = _FINEST * max(abs(self.v_min), abs(self.v_max))
         self._check(
@@ -79,7 +84,7 @@ class CriticOptions(Options):
         )
         spread = self.target_spread
         self._check(spread == 0 or 1e-3 <= spread < math.inf, "target_spread", "0, or a finite number >= 0.001")
-        self._check(0 <= self.critic_l2 < math.inf, "critic_l2", "a finite number >= 0")
+        self._check_not_negative("critic_l2")
 
 
 if TYPE_CHECKING:
@@ -89,19 +94,6 @@ else:
 
 
 _TD_TARGETS = ("stop_gradient", "placeholder", "output_delta", "residual_gradient")
-
-_networks, _learning, _targets, _replay, _exploration, _gradients, _running = (
-    functools.partial(option, group=heading)
-    for heading in (
-        "networks",
-        "learning",
-        "targets",
-        "memory",
-        "exploration",
-        "gradient paths",
-        "computing",
-    )
-)
 
 
 @document_options
@@ -244,12 +236,11 @@ class AgentConfig(Options):
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
         self._check_positive("updates_per_step", "step_timeout", "max_gradient_norm", "clip_delta")
         self._check(self.updates_per_step <= 10_000, "updates_per_step", "at most 10000")
-        least = {"batch_size": 1, "buffer_size": 1, "updates_per_call": 1, "learning_starts": 0, "exploration_steps": 1}
-        for name, at_least in least.items():
-            self._check(getattr(self, name) >= at_least, name, f"at least {at_least}")
+        self._check_at_least(1, "batch_size", "buffer_size", "updates_per_call", "exploration_steps")
+        self._check_at_least(0, "learning_starts")
         self._check(self.threads is None or 1 <= self.threads <= 256, "threads", "1 to 256, or none")
         self._check(0 <= self.adam_beta1 <= 1 - 2**-24, "adam_beta1", "in [0, 1), also as float32")
-        self._check(0 <= self.weight_decay < math.inf, "weight_decay", "a finite number >= 0")
+        self._check_not_negative("weight_decay")
         for name, default in (("adam_beta1", 0.9), ("weight_decay", 0.0)):
             if getattr(self, name) != default and self.optimizer != "adam":
                 raise UsageError(f"{name}={getattr(self, name)} needs optimizer='adam', got {self.optimizer!r}")
@@ -273,13 +264,14 @@ class AgentConfig(Options):
             )
 
     def _check_memory(self) -> None:
-        self._check(self.n_steps >= 1, "n_steps", "at least 1")
-        exponent = self.priority_exponent
-        self._check(exponent is None or 0 <= exponent < math.inf, "priority_exponent", "a finite number >= 0, or none")
-        self._check_fractions("priority_correction")
-        self._check(self.priority_correction_steps >= 1, "priority_correction_steps", "at least 1")
-        if exponent is not None and self.prioritised is None:
-            raise UsageError(f"priority_exponent={exponent} needs priorities; set prioritised to one of {KINDS}")
+        self._check_at_least(1, "n_steps", "priority_correction_steps")
+        self._check_at_least(0, "hindsight")
+        self._check_not_negative("priority_exponent")
+        self._check_fractions("priority_correction", "dataset_share")
+        if self.priority_exponent is not None and self.prioritised is None:
+            raise UsageError(
+                f"priority_exponent={self.priority_exponent} needs priorities; set prioritised to one of {KINDS}"
+            )
         if self.prioritised == "lap" and self.critic_loss != "mse":
             raise UsageError(
                 f"prioritised='lap' includes the Huber loss; leave critic_loss={self.critic_loss!r} at 'mse'"
@@ -289,13 +281,11 @@ class AgentConfig(Options):
                 f"clip_delta={self.clip_delta} would clip a second time: prioritised='lap' includes the Huber loss "
                 "with threshold 1; set one of the two"
             )
-        self._check_fractions("dataset_share")
         if self.dataset_share is not None and self.prioritised is not None:
             raise UsageError(
                 f"dataset_share={self.dataset_share} draws by source and prioritised={self.prioritised!r} by TD error; "
                 "set one of the two"
             )
-        self._check(self.hindsight >= 0, "hindsight", "at least 0")
         if self.hindsight and (self.n_steps > 1 or self.prioritised is not None):
             raise UsageError(
                 f"hindsight={self.hindsight} relabels single steps that are sampled uniformly; set n_steps=1 and "
@@ -464,23 +454,22 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
                 f"prioritised={self.prioritised!r} weighs TD errors, which critic={self.critic!r} has none of; "
                 "set critic='scalar', or prioritised to none"
             )
-        self._check(0 <= self.bc_alpha < math.inf, "bc_alpha", "a finite number >= 0")
+        self._check_not_negative(
+            *("bc_alpha", "noise_scale", "noise_theta", "noise_final", "parameter_noise", "pre_activation_penalty")
+        )
         if self.bc_only and self.bc_alpha:
             raise UsageError(
                 f"bc_only leaves Q out of the actor's loss, and bc_alpha={self.bc_alpha} weighs it there; set one of "
                 "the two"
             )
         self._check(0 < self.bc_final <= 1, "bc_final", "in (0, 1]")
-        self._check(self.bc_steps >= 1, "bc_steps", "at least 1")
+        self._check_at_least(1, "bc_steps")
         if self.bc_final != 1 and not self.bc_alpha:
             raise UsageError(
                 f"bc_final={self.bc_final} lowers the weight of cloning beside Q, which bc_alpha=0 leaves out; set "
                 "bc_alpha, or leave bc_final at 1"
             )
-        self._check(self.action_layer >= 0, "action_layer", "at least 0")
-        self._check(self.actor_average >= 0, "actor_average", "at least 0")
-        for name in ("noise_scale", "noise_theta", "noise_final", "parameter_noise", "pre_activation_penalty"):
-            self._check(0 <= getattr(self, name) < math.inf, name, "a finite number >= 0")
+        self._check_at_least(0, "action_layer", "actor_average")
         if self.noise_schedule == "linear" and self.noise_scale == 0:
             raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
         if self.noise_schedule == "linear" and self.noise_final > 1e6 * self.noise_scale:
@@ -521,7 +510,7 @@ class DQNConfig(AgentConfig):
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("learning_rate")
-        self._check(self.target_update_interval >= 0, "target_update_interval", "at least 0")
+        self._check_at_least(0, "target_update_interval")
         if self.action_mask and self.normalize_observations:
             raise UsageError(
                 "action_mask reads zeros and ones from the observation, and normalize_observations would change them; "

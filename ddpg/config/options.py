@@ -104,10 +104,22 @@ class Options:
                 held = one == 0 or SMALLEST <= abs(one) <= LARGEST
                 self._check(held, name, f"a number that float32 can hold: 0, or from {SMALLEST:.3g} to {LARGEST:.3g}")
 
+    def _check_at_least(self, least: int, *names: str) -> None:
+        for name in names:
+            self._check(getattr(self, name) >= least, name, f"at least {least}")
+
     def _check_positive(self, *names: str) -> None:
         for name in names:
-            value, optional = getattr(self, name), field_type(type(self), name)[2]
-            self._check(value is None or 0 < value < math.inf, name, f"a finite number > 0{', or none' * optional}")
+            value = getattr(self, name)
+            self._check(value is None or 0 < value < math.inf, name, f"a finite number > 0{self._or_none(name)}")
+
+    def _check_not_negative(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            self._check(value is None or 0 <= value < math.inf, name, f"a finite number >= 0{self._or_none(name)}")
+
+    def _or_none(self, name: str) -> str:
+        return ", or none" if field_type(type(self), name)[2] else ""
 
     def _check_fractions(self, *names: str) -> None:
         for name in names:
@@ -116,7 +128,7 @@ class Options:
 
     def _check_names(self, name: str, known: tuple[str, ...]) -> None:
         value = getattr(self, name)
-        _, many, optional = field_type(type(self), name)
+        many, expected = field_type(type(self), name)[1], f"{_expected_names(known)}{self._or_none(name)}"
         kinds = non_string_types(type(self), name)
         if kinds and is_reference(value):
             value = import_reference(value, name)
@@ -127,9 +139,9 @@ class Options:
                 hint = did_you_mean(one, known) if here is None else f"; did you mean {here!r}?"
                 if known and kinds and not hint and re.search("[.:/]", one):
                     hint = "; one of your own is named module:name, such as mymodule:path, with --allow-import mymodule"
-                self._check(one in known, name, f"{_expected_names(known)}{', or none' * optional}{hint}")
+                self._check(one in known, name, f"{expected}{hint}")
             elif one is not None and not isinstance(one, kinds):
-                self._check(False, name, f"{_expected_names(known)}{', or none' * optional}")
+                self._check(False, name, expected)
             elif one is not None and (arguments := _arguments(type(self)).get(name)):
                 check_signature(one, arguments, name, _arguments(type(self)))
 

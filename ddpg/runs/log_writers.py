@@ -124,7 +124,6 @@ class LogWriter(abc.ABC):
     def add_episode(self, step: int, episode: Episode) -> None:
         """Write a finished episode."""
 
-    @abc.abstractmethod
     def add_evaluation(self, step: int, summary: Mapping[str, Any]) -> None:
         """Write the summary of an evaluation."""
 
@@ -257,9 +256,6 @@ class DiagnosticsLogWriter(LogWriter):
         """Measure, and write a row."""
         if measured := self._diagnostics.measure(self._goal):
             self._table.add({"timesteps": step, **measured})
-
-    def add_evaluation(self, step: int, summary: Mapping[str, Any]) -> None:
-        """Ignore evaluations: they are in another table."""
 
     def close(self) -> None:
         """Close the table and the copy of the networks."""

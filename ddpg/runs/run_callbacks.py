@@ -11,7 +11,7 @@ import gymnasium as gym
 from ddpg.agents.callbacks import Periodic
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config.name_hints import CHECKPOINT_CALLBACK, EVAL_CALLBACK, refuse_unknown
-from ddpg.errors import UsageError, brief, file_faults
+from ddpg.errors import UsageError, brief, file_faults, format_error
 from ddpg.interaction.env_runner import Episode
 from ddpg.interaction.validation import validate_bool, validate_int, validate_path
 from ddpg.progress import print_to_stderr
@@ -320,7 +320,7 @@ class RunTracker(TaggedLogWriter):
         try:
             self._tracker.init(project="ddpg", name=run_name, config={**about, **document["config"]})
         except Exception as error:  # trackers raise many types: no server, not signed in
-            raise UsageError(f"track={brief(name)}: it could not begin a run: {_line(error)}") from error
+            raise UsageError(f"track={brief(name)}: it could not begin a run: {format_error(error)}") from error
 
     def _log(self, step: int, scalars: dict[str, float]) -> None:
         if not self._failed:
@@ -336,11 +336,7 @@ class RunTracker(TaggedLogWriter):
             call()
         except Exception as error:
             self._failed = True
-            print_to_stderr(f"{self._name}: {_line(error)}; logging there stops, and the run continues")
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+            print_to_stderr(f"{self._name}: {format_error(error)}; logging there stops, and the run continues")
 
 
 def _check_header(path: Path, columns: list[str]) -> None:

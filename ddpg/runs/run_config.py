@@ -88,17 +88,14 @@ def read(run: Path) -> dict[str, Any]:
         found = safe_json.read_json(path)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise FileFault(f"{path} is not the config.json of a run, of format {FORMAT}; {safe_json.ADVICE}")
-        convert(f"{path}:", found, _RunConfig)
+        with_defaults = msgspec.structs.asdict(convert(f"{path}:", found, _RunConfig))
     except FileFault as error:
         raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}{_ADVICE}") from None
     if found.pop(_DIGEST) != _checksum(found):
         raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
-    del found["format"]
-    return {
-        **{"wrappers": [], "collector": "local", "workers": None, "ray_address": None},
-        **{"dataset": None, "offline_timesteps": None, "diagnose": False},
-        **found,
-    }
+    fields = with_defaults | found
+    del fields["format"], fields[_DIGEST]
+    return fields
 
 
 def _checksum(fields: dict[str, Any]) -> str:
