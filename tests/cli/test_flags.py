@@ -120,7 +120,7 @@ def test_help_says_whose_the_defaults_are(env_id, whose, capsys, monkeypatch):
     gym.register("WithoutPreset-v0", "gymnasium.envs.classic_control.pendulum:PendulumEnv")
     gym.register("WithoutPresetChoices-v0", "gymnasium.envs.classic_control.acrobot:AcrobotEnv")
     if env_id == "BipedalWalker-v3":  # without its physics
-        monkeypatch.setattr("ddpg.cli.train._environment", lambda *_: (env_id, "DDPG", DDPGConfig, SPACES))
+        monkeypatch.setattr("ddpg.cli.train.inspect_environment", lambda *_: (env_id, "DDPG", DDPGConfig, SPACES))
     assert whose in in_one_line(helped("train", env_id, capsys=capsys, monkeypatch=monkeypatch))
 
 
@@ -354,7 +354,7 @@ def test_a_package_without_a_file_goes_on_in_the_working_directory(tmp_path, mon
     (tmp_path / "here" / "parted_package" / "envs.py").write_text("")
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "elsewhere")])
-    import_from_working_directory("parted_package.envs:Id-v0")
+    import_from_working_directory("parted_package.envs")
     assert sys.path[-1] == str(tmp_path / "here")
 
 
