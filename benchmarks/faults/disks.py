@@ -105,20 +105,22 @@ def at_the_beginning(folder: Path) -> dict:
 
 def a_row_and_events(folder: Path) -> list[dict]:
     """Write CSV rows, then TensorBoard events, to a full disk."""
-    from ddpg.runs.log_writers import EventFileWriter
+    from ddpg.runs.log_writers import TensorBoardLogWriter
     from ddpg.runs.run_directory import CSVTable
 
     found = []
     for name, make in (
         ("a CSV row", lambda: CSVTable(folder / "metrics.csv", ["timesteps", "value"], 0)),
-        ("TensorBoard events", lambda: EventFileWriter(folder, lambda step, tag: True)),
+        ("TensorBoard events", lambda: TensorBoardLogWriter(folder, {"a": "a"}, lambda step, tag: True)),
     ):
         file = make()
         filler = fill(folder)
         try:
             for step in range(1, 10_000):
-                file.add(*([{"timesteps": step, "value": 0.5}] if isinstance(file, CSVTable) else [step, {"a": 0.5}]))
-                if isinstance(file, EventFileWriter):
+                if isinstance(file, CSVTable):
+                    file.add({"timesteps": step, "value": 0.5})
+                else:
+                    file.add_metrics(step, {"a": 0.5})
                     file.flush()
             found.append({"moment": name, "said": "nothing"})
         except OSError as error:

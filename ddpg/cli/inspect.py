@@ -102,13 +102,12 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
 
     def _update(self, env: "gym.Env", name: str) -> dict[str, Any]:
         from ddpg.config.algorithm_options import DDPGConfig
-        from ddpg.config.options import from_toml
-        from ddpg.config.presets import read_recipe
+        from ddpg.config.presets import ddpg_recipe
         from ddpg.laboratory.flow import trace_update
         from ddpg.laboratory.picture import draw_update
 
         assert self.recipe is not None
-        options = from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}: DDPGConfig")
+        options = ddpg_recipe(self.recipe)
         what = self.recipe
         if self.bounding is not None:
             options["bounding"] = self.bounding

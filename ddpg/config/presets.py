@@ -47,6 +47,11 @@ def recipe_options(name: str, kind: type[AgentConfig], env_id: str) -> dict[str,
     )
 
 
+def ddpg_recipe(name: str) -> dict[str, Any]:
+    """Return the options of a recipe for DDPG in any environment; errors as of :func:`recipe_options`."""
+    return from_toml(DDPGConfig, read_recipe(name), f"recipe {brief(name)}: DDPGConfig")
+
+
 def offline_recipe(kind: type[AgentConfig]) -> str | None:
     """Return the default recipe for learning from a data set; ``None``: use the preset."""
     return "td3_bc" if issubclass(kind, DDPGConfig) else None
@@ -98,7 +103,7 @@ class Preset:
         """The options that differ from the defaults."""
         if self.recipe is None:
             return self.changes
-        return from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}") | self.changes
+        return ddpg_recipe(self.recipe) | self.changes
 
     def options_for(self, kind: type[AgentConfig], total_timesteps: int) -> dict[str, Any]:
         """Return the options for a run of another length; a shorter run has fewer random steps.

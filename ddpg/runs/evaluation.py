@@ -58,12 +58,12 @@ class Evaluation:
     def summary(self) -> dict[str, Any]:
         """Return mean, spread and a 95 % confidence interval of the mean (Student's t)."""
         mean, count = self.mean_return, len(self.returns)
-        error = float(self.returns.std(ddof=1) / np.sqrt(count)) if count > 1 else 0.0
-        half = float(special.stdtrit(count - 1, 0.975)) * error if count > 1 else 0.0
+        std = float(self.returns.std(ddof=1)) if count > 1 else 0.0
+        half = float(special.stdtrit(count - 1, 0.975)) * float(std / np.sqrt(count)) if count > 1 else 0.0
         return {
             "episodes": count,
             "mean_return": mean,
-            "std_return": float(self.returns.std(ddof=1)) if count > 1 else 0.0,
+            "std_return": std,
             "ci95_low": mean - half,
             "ci95_high": mean + half,
             "min_return": float(self.returns.min()),

@@ -11,8 +11,7 @@ import numpy as np
 
 from ddpg.checkpoints.safe_json import printable
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig, DDPGConfig
-from ddpg.config.options import from_toml
-from ddpg.config.presets import RECIPES, preset_for, read_recipe
+from ddpg.config.presets import RECIPES, ddpg_recipe, preset_for
 from ddpg.errors import UsageError
 from ddpg.exports import zoo
 from ddpg.progress import format_number
@@ -126,7 +125,7 @@ def _inherited(options: dict[str, Any]) -> type[AgentConfig] | None:
 
 @functools.cache
 def _recipe(name: str) -> dict[str, Any]:
-    return DDPGConfig(**from_toml(DDPGConfig, read_recipe(name), name)).to_json()
+    return DDPGConfig(**ddpg_recipe(name)).to_json()
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

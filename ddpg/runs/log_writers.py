@@ -21,87 +21,6 @@ from ddpg.runs import run_directory
 v1 = tf.compat.v1
 
 
-class EventFileWriter:
-    """A TensorBoard event file of scalars."""
-
-    def __init__(self, run: Path, keep: Callable[[int, str], bool] | None):
-        """Open a new file in ``run``, and drop from existing ones the scalars for which ``keep(step, tag)`` is false.
-
-        With ``keep=None`` existing files are not touched.
-        """
-        if keep is not None:
-            for path in sorted(run.glob("events.out.tfevents.*")):
-                _cut(path, keep)
-        self._path = _free(run)
-        with os_errors(self._path):
-            self._writer = tf.io.TFRecordWriter(str(self._path))
-            self._write(v1.Event(wall_time=time.time(), file_version="brain.Event:2"))
-            self._writer.flush()
-
-    def add(self, step: int, scalars: dict[str, float]) -> None:
-        """Write scalars by tag."""
-        values = [v1.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        self._write(v1.Event(wall_time=time.time(), step=step, summary=v1.Summary(value=values)))
-
-    def flush(self) -> None:
-        """Write buffered scalars to the file."""
-        with os_errors(self._path):
-            self._writer.flush()
-
-    def close(self) -> None:
-        """Flush and close the file."""
-        with os_errors(self._path):
-            self._writer.close()
-
-    def _write(self, event: tf.compat.v1.Event) -> None:
-        with os_errors(self._path):
-            self._writer.write(event.SerializeToString())
-
-
-def _free(run: Path) -> Path:
-    stem, number = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}", 0
-    while (run / f"{stem}.{number}").exists():
-        number += 1
-    return run / f"{stem}.{number}"
-
-
-def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
-    """Rewrite an event file without the dropped scalars, first under a temporary name."""
-    kept = [record for record in _records(path) if _is_kept(v1.Event.FromString(record), keep)]
-    whole = sum(16 + len(record) for record in kept)  # 8 bytes length and 4 its checksum, the record, 4 its checksum
-    if path.stat().st_size == whole:
-        return
-    temporary = atomic_write.temporary_path(path)
-    try:
-        with os_errors(temporary), tf.io.TFRecordWriter(str(temporary)) as writer:
-            for record in kept:
-                writer.write(record)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    os.replace(temporary, path)
-
-
-def _is_kept(event: tf.compat.v1.Event, keep: Callable[[int, str], bool]) -> bool:
-    return all(keep(event.step, value.tag) for value in event.summary.value)
-
-
-def _records(path: Path) -> list[bytes]:
-    records: list[bytes] = []
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")  # silences the deprecation warning of this reader, which has no replacement
-    try:
-        records.extend(v1.io.tf_record_iterator(str(path)))
-    except tf.errors.DataLossError:
-        pass  # the last record is incomplete because the process was killed
-    finally:
-        logger.setLevel(level)
-    return records
-
-
 _EVALUATION_COLUMNS = [
     *("episodes", "mean_return", "std_return", "ci95_low", "ci95_high", "min_return", "max_return"),
     *("mean_length", "clipped_actions", "success_rate"),
@@ -210,7 +129,7 @@ class TaggedLogWriter(LogWriter):
 
 
 class TensorBoardLogWriter(TaggedLogWriter):
-    """Writes a TensorBoard event file.
+    """Writes a TensorBoard event file of scalars.
 
     Args:
         folder: the directory of the file.
@@ -220,16 +139,77 @@ class TensorBoardLogWriter(TaggedLogWriter):
     """
 
     def __init__(self, folder: Path, tags: Mapping[str, str], keep: Callable[[int, str], bool] | None):
-        self._events = EventFileWriter(folder, keep)
-        super().__init__(tags, self._events.add)
+        super().__init__(tags, self._add_scalars)
+        if keep is not None:
+            for path in sorted(folder.glob("events.out.tfevents.*")):
+                _cut(path, keep)
+        self._path = _free(folder)
+        with os_errors(self._path):
+            self._file = tf.io.TFRecordWriter(str(self._path))
+            self._add_event(v1.Event(wall_time=time.time(), file_version="brain.Event:2"))
+            self._file.flush()
 
     def flush(self) -> None:
         """Write buffered scalars to the file."""
-        self._events.flush()
+        with os_errors(self._path):
+            self._file.flush()
 
     def close(self) -> None:
         """Flush and close the file."""
-        self._events.close()
+        with os_errors(self._path):
+            self._file.close()
+
+    def _add_scalars(self, step: int, scalars: dict[str, float]) -> None:
+        values = [v1.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._add_event(v1.Event(wall_time=time.time(), step=step, summary=v1.Summary(value=values)))
+
+    def _add_event(self, event: tf.compat.v1.Event) -> None:
+        with os_errors(self._path):
+            self._file.write(event.SerializeToString())
+
+
+def _free(run: Path) -> Path:
+    stem, number = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}", 0
+    while (run / f"{stem}.{number}").exists():
+        number += 1
+    return run / f"{stem}.{number}"
+
+
+def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
+    """Rewrite an event file without the dropped scalars, first under a temporary name."""
+    kept = [record for record in _records(path) if _is_kept(v1.Event.FromString(record), keep)]
+    whole = sum(16 + len(record) for record in kept)  # 8 bytes length and 4 its checksum, the record, 4 its checksum
+    if path.stat().st_size == whole:
+        return
+    temporary = atomic_write.temporary_path(path)
+    try:
+        with os_errors(temporary), tf.io.TFRecordWriter(str(temporary)) as writer:
+            for record in kept:
+                writer.write(record)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    os.replace(temporary, path)
+
+
+def _is_kept(event: tf.compat.v1.Event, keep: Callable[[int, str], bool]) -> bool:
+    return all(keep(event.step, value.tag) for value in event.summary.value)
+
+
+def _records(path: Path) -> list[bytes]:
+    records: list[bytes] = []
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")  # silences the deprecation warning of this reader, which has no replacement
+    try:
+        records.extend(v1.io.tf_record_iterator(str(path)))
+    except tf.errors.DataLossError:
+        pass  # the last record is incomplete because the process was killed
+    finally:
+        logger.setLevel(level)
+    return records
 
 
 class DiagnosticsLogWriter(LogWriter):

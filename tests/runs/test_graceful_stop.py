@@ -344,8 +344,8 @@ def test_events_that_cannot_be_rewritten_say_why_and_stay(tmp_path, monkeypatch)
     from ddpg.runs import log_writers as module
 
     def add(step):
-        events = module.EventFileWriter(tmp_path, None)
-        events.add(step, {"a": 1.0})
+        events = module.TensorBoardLogWriter(tmp_path, {"a": "a"}, None)
+        events.add_metrics(step, {"a": 1.0})
         events.close()
 
     add(5)
@@ -357,18 +357,18 @@ def test_events_that_cannot_be_rewritten_say_why_and_stay(tmp_path, monkeypatch)
 
     monkeypatch.setattr(module.tf.io, "TFRecordWriter", full)
     with refuses(OSError, "No space left"):
-        module.EventFileWriter(tmp_path, lambda step, tag: False)
+        module.TensorBoardLogWriter(tmp_path, {}, lambda step, tag: False)
     assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [(path.name, before)]
 
 
 def test_events_that_do_not_fit_are_an_os_error(tmp_path):
-    from ddpg.runs.log_writers import EventFileWriter
+    from ddpg.runs.log_writers import TensorBoardLogWriter
 
-    events = EventFileWriter(tmp_path, lambda step, tag: True)
+    events = TensorBoardLogWriter(tmp_path, {"a": "a"}, lambda step, tag: True)
 
     def fill():
         for step in range(100):
-            events.add(step, {"a": 1.0})
+            events.add_metrics(step, {"a": 1.0})
             events.flush()
 
     with files_no_larger_than(1000), refuses(OSError, "events.out.tfevents.") as caught:
