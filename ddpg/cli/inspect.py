@@ -1,6 +1,5 @@
 """The commands ``evaluate``, ``paths``, ``export``, ``record``, ``watch``, ``plot``, ``runs`` and ``zoo``."""
 
-import contextlib
 import dataclasses
 import json
 import sys
@@ -80,11 +79,13 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
         from ddpg.interaction.env_calls import close_quietly
         from ddpg.runs.env_factory import env_id_of, make_env
 
-        with contextlib.ExitStack() as opened:
-            env = make_env(self.env, self.wrap)
-            opened.callback(close_quietly, env)
-            name = env_id_of(env)
-            return {"env_id": name, **(self._paths(env, name) if self.recipe is None else self._update(env, name))}
+        env = make_env(self.env, self.wrap)
+        name = env_id_of(env)
+        try:
+            report = self._paths(env, name) if self.recipe is None else self._update(env, name)
+        finally:
+            close_quietly(env)
+        return {"env_id": name, **report}
 
     def _paths(self, env: "gym.Env", name: str) -> dict[str, Any]:
         from ddpg.config.algorithm_options import DDPGConfig

@@ -290,11 +290,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
 
 
 def _refuse_failures(tuned: "TuningOutcome", wanted: int) -> None:
-    """End the command with status 1 if trials or cells of the comparison failed; ``wanted`` is ``--trials``.
-
-    Raises:
-        CellsFailed: if any failed.
-    """
+    """End the command with status 1 if trials or cells of the comparison failed; ``wanted`` is ``--trials``."""
     more = f"failed trials are not repeated; for others give --trials of more than {wanted}"
     if tuned.stopped is not None:
         left = len(tuned.trials) < wanted

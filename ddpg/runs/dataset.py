@@ -184,11 +184,7 @@ def _checked(where: str, arrays: Mapping[str, np.ndarray], names: Mapping[str, s
 
 
 def _minari(source: str) -> Any:
-    """Return the module ``minari``.
-
-    Raises:
-        UsageError: if it, or a package that it needs, is not installed.
-    """
+    """Return the module ``minari``, or refuse ``source`` if it is not installed."""
     return import_optional("minari", f"dataset={brief(source)}", "install the extra 'minari', or give an .npz file")
 
 

@@ -296,11 +296,7 @@ class RunRecorder(Callback):
         agent.save(self._best, replay=False)
 
     def _check_directory(self) -> None:
-        """Refuse to write to another directory at the run's path.
-
-        Raises:
-            FileFault: if the run directory was renamed or removed since training began.
-        """
+        """Refuse to write if the run directory was renamed or removed since training began."""
         if directory_id(self._run) != self._directory:
             raise FileFault(
                 f"{self._run} was renamed or removed while it was being trained, so nothing more is saved; resume it "

@@ -312,21 +312,12 @@ def resume(
 
 
 def _validate_optional_int(value: Any, what: str, at_least: int) -> int | None:
-    """Return a whole number as an int, or ``None``.
-
-    Raises:
-        UsageError: if ``value`` is neither, or below ``at_least``.
-    """
+    """Return ``None``, or what :func:`validate_int` returns."""
     return None if value is None else validate_int(value, what, at_least)
 
 
 def _check_offline(dataset: Any, offline_timesteps: int | None, collector: str) -> None:
-    """Refuse an invalid data set, before the environment is made.
-
-    Raises:
-        UsageError: if there is no such data set, if there are also workers, or if ``offline_timesteps`` is given
-            without a data set.
-    """
+    """Refuse a data set that does not exist or comes with workers, and ``offline_timesteps`` without a data set."""
     if offline_timesteps is not None and dataset is None:
         raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set; give --dataset too")
     if dataset is not None:
@@ -336,16 +327,13 @@ def _check_offline(dataset: Any, offline_timesteps: int | None, collector: str) 
 
 
 def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int) -> None:
-    """Refuse an ``offline_timesteps`` that contradicts the steps that the run has made.
+    """Refuse a new ``offline_timesteps`` under which steps that the run has made would have been of the other kind.
 
     Args:
         run: the run directory.
         until: the run's ``offline_timesteps``.
         asked: the new ``offline_timesteps``.
         steps: the timesteps that the run has made.
-
-    Raises:
-        UsageError: if with ``asked`` some offline steps would have been environment steps, or vice versa.
     """
     learned, ended = (steps, False) if until is None else (min(steps, until), steps > until)
     if asked == learned or (asked > learned and not ended):
@@ -396,11 +384,7 @@ def _usual_config(
 
 
 def _validate_config(config: Any) -> AgentConfig | None:
-    """Return ``config`` if its type is right.
-
-    Raises:
-        UsageError: if ``config`` is neither ``None`` nor the options of an agent.
-    """
+    """Return ``config``, or refuse it if it is neither ``None`` nor the options of an agent."""
     if config is not None and not isinstance(config, AgentConfig):
         raise UsageError(f"config={brief(config)} must be a DDPGConfig or a DQNConfig, or None")
     return config
