@@ -215,18 +215,17 @@ class Plot(JSONOption):
         (), "run directories, or directories that hold them", positional=True, metavar="RUN", is_path=True
     )
     output: str = option("runs.png", "the PNG, PDF or SVG to write", aliases=("-o",), metavar="FILE", is_path=True)
-    against: str = option("steps", "the x axis", metavar="{steps,seconds}")
-    measure: str = option("iqm", "average over seeds: interquartile mean or mean", metavar="{iqm,mean}")
+    against: str = option("steps", "the x axis", ("steps", "seconds"))
+    measure: str = option("iqm", "average over seeds: interquartile mean or mean", ("iqm", "mean"))
     diagnose: bool = option(False, "draw one run's diagnostics instead: the state of its networks below its returns")
 
     def __call__(self) -> None:
         """Draw them, and print where they end."""
-        from ddpg.runs.curves import check_names, find_runs, learning_curves
+        from ddpg.runs.curves import find_runs, learning_curves
         from ddpg.runs.plotting import plot_curves
 
         if not self.runs:
             raise UsageError("no runs to plot; name run directories, or directories that hold them, such as runs")
-        check_names(self.against, self.measure)
         found = find_runs(self.runs, self.against)
         if self.diagnose:
             self._draw_diagnostics(found)

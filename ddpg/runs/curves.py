@@ -159,17 +159,6 @@ def read_run(path: Path) -> Run:
     return Run(path, run_directory.read_config(path), run_directory.read_table(path / "evaluations.csv"))
 
 
-def check_names(against: str, measure: str) -> None:
-    """Refuse names that :func:`learning_curves` does not know.
-
-    Raises:
-        UsageError: if one is unknown; the message lists the known ones.
-    """
-    for name, value, known in (("against", against, AGAINST), ("measure", measure, tuple(MEASURES))):
-        if value not in known:
-            raise UsageError(f"{name}={value!r} is not one of {', '.join(known)}")
-
-
 def learning_curves(
     runs: Sequence[Run], against: str = "steps", measure: str = "iqm", names: Sequence[str] | None = None
 ) -> list[Curve]:
@@ -191,7 +180,9 @@ def learning_curves(
     Raises:
         UsageError: if a name is unknown, or no run has an evaluation.
     """
-    check_names(against, measure)
+    for name, value, choices in (("against", against, AGAINST), ("measure", measure, MEASURES)):
+        if value not in choices:
+            raise UsageError(f"{name}={value!r} is not one of {', '.join(choices)}")
     groups: dict[tuple[str, str], list[Run]] = {}
     evaluated = [run for run in runs if run.rows]
     known = labels(evaluated) if names is None else [n for n, run in zip(names, runs, strict=True) if run.rows]

@@ -513,9 +513,8 @@ def test_a_label_has_one_colour_in_every_panel():
     def curve(env_id, label):
         return curves.Curve(env_id, label, 1, *(np.zeros(1) for _ in range(4)))
 
-    few = [curve("E", "a"), curve("E", "b"), curve("F", "b")]
     first, second = plotting.COLOURS[:2]
-    assert [colour for colour, _ in plotting._coloured(few, "E")] == [first, second]
-    assert plotting._coloured(few, "F") == [(second, few[2])]
-    many = [curve("E", str(number)) for number in range(len(plotting.COLOURS))] + [curve("F", "x")]
-    assert [colour for colour, _ in plotting._coloured(many, "F")] == [first]
+    assert plotting._colours([curve("E", "a"), curve("E", "b")], ["a", "b"]) == [first, second]
+    assert plotting._colours([curve("F", "b")], ["a", "b"]) == [second]
+    many = [str(number) for number in range(len(plotting.COLOURS))]
+    assert plotting._colours([curve("F", "x")], [*many, "x"]) == [first]
