@@ -2,7 +2,7 @@
 
 import abc
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -323,17 +323,17 @@ class RunTracker(TaggedLogWriter):
             raise UsageError(f"track={brief(name)}: it could not begin a run: {format_error(error)}") from error
 
     def _log(self, step: int, scalars: dict[str, float]) -> None:
-        if not self._failed:
-            self._attempt(lambda: self._tracker.log(scalars, step=step))
+        self._attempt(self._tracker.log, scalars, step=step)
 
     def close(self) -> None:
         """End the tracker's run."""
-        if not self._failed:
-            self._attempt(self._tracker.finish)
+        self._attempt(self._tracker.finish)
 
-    def _attempt(self, call: Any) -> None:
+    def _attempt(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        if self._failed:
+            return
         try:
-            call()
+            call(*arguments, **options)
         except Exception as error:
             self._failed = True
             print_to_stderr(f"{self._name}: {format_error(error)}; logging there stops, and the run continues")
