@@ -25,11 +25,8 @@ from ddpg.runs import signals
 
 # Heavy modules are imported inside the commands, so that `ddpg --help` answers at once.
 
-COMMANDS: dict[str, type[Command]] = {
-    **{"train": Train, "resume": Resume, "evaluate": Evaluate, "paths": Paths, "export": Export},
-    **{"record": Record, "watch": Watch, "plot": Plot, "runs": Runs, "zoo": Zoo},
-    **{"study": Study, "tune": Tune},
-}
+_KINDS = (Train, Resume, Evaluate, Paths, Export, Record, Watch, Plot, Runs, Zoo, Study, Tune)
+COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in _KINDS}
 
 EXIT_STATUS = """\
 exit status:

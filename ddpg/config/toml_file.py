@@ -43,7 +43,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         _check_nesting(text)
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are the former
-        raise UsageError(f"{path} is not a TOML file: {_one_line(error)}") from None
+        raise UsageError(f"{path} is not a TOML file: {brief(str(error), quotes=False)}") from None
     for name, value in values.items():
         _check_integers(path, name, value)
     return values
@@ -93,7 +93,3 @@ def _check_integers(path: str | Path, name: str, value: Any) -> None:
     elif isinstance(value, list):
         for one in value:
             _check_integers(path, name, one)
-
-
-def _one_line(error: BaseException) -> str:
-    return brief(" ".join(str(error).split()), quotes=False)
