@@ -16,7 +16,7 @@ import numpy as np
 
 from ddpg.checkpoints import checkpoint
 from ddpg.config.imports import imports_allowed, references_of
-from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
+from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.exports import policy_file, zoo
 from ddpg.exports.numpy_policy import LoadedPolicy, load_policy
 from ddpg.exports.zoo import Card
@@ -233,11 +233,9 @@ def export_saved(
         UsageError: if there is no such run, checkpoint or policy, or as :meth:`ddpg.DDPG.export`.
     """
     from ddpg.agents.off_policy import load_agent
-    from ddpg.exports.export import FORMATS, NAMES, check_options, export, unit_of_difference
+    from ddpg.exports.export import NAMES, check_options, export, unit_of_difference
     from ddpg.exports.policy_graph import ActingPolicy, acting_policy
 
-    if format not in FORMATS:
-        raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}{did_you_mean(format, FORMATS)}")
     check_options(format, quantize, c_name)
     about: dict[str, Any]
     with contextlib.ExitStack() as opened:
