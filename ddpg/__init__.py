@@ -102,6 +102,9 @@ else:
             return value
         if name == "__version__":  # of the installed package, from its git tag
             return _importlib.import_module("importlib.metadata").version("ddpg-paths")
+        hints = _importlib.import_module("ddpg.config.name_hints").IMPORTS
+        if name in hints:  # Python would replace an AttributeError of "from ddpg import" by one without the hint
+            raise ImportError(f"ddpg has no {name}: {hints[name]}", name="ddpg")
         raise AttributeError(f"module 'ddpg' has no attribute {name!r}")
 
 

@@ -62,6 +62,8 @@ BLOCKS: dict[str, Text] = {
     "held holding": lambda cells: tables.holding(cells, "held", "landing"),
     "swimmer": lambda cells: tables.table(cells, "swimmer"),
     "swimmer holding": lambda cells: tables.holding(cells, "swimmer"),
+    "walking": lambda cells: tables.table(cells, "walking"),
+    "walking holding": lambda cells: tables.holding(cells, "walking"),
     "million": midway.million_table,
     "others": lambda cells: tables.table(cells, "others", "box2d"),
     "first": lambda cells: tables.by_seed(cells, "first"),

@@ -16,6 +16,7 @@ import contextlib
 import math
 import queue
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -28,7 +29,7 @@ from ddpg.config.algorithm_options import AgentConfig
 from ddpg.interaction.env_runner import EnvRunner, make_env_runner
 from ddpg.interaction.transitions import StepResult, Transitions
 from ddpg.policies.exploration import Exploration
-from ddpg.policies.schedules import RATE_SCHEDULES, SCHEDULES
+from ddpg.policies.schedules import COOLDOWN, RATE_SCHEDULES, SCHEDULES
 from ddpg.replay.buffer import ReplayBuffer
 
 Result = TypeVar("Result")
@@ -182,6 +183,7 @@ class LearnLoop:
     def run(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
         """Act and learn until ``agent.num_timesteps`` is ``goal``, or until :meth:`stop`."""
         self._stop_requested = False
+        self._check_steps_per_call(agent, goal)
         callbacks.on_training_start(agent, goal)
         self._callbacks = callbacks
         try:
@@ -195,6 +197,20 @@ class LearnLoop:
                 callbacks.on_training_end(agent)
             finally:
                 self._callbacks = None
+
+    def _steps_per_call(self, config: AgentConfig) -> float:
+        """Return the steps for which a call of updates is made."""
+        return config.updates_per_call / config.updates_per_step
+
+    def _check_steps_per_call(self, agent: LearningAgent, goal: int) -> None:
+        """Warn if one call of updates is as long as a whole cooldown of the learning rates."""
+        steps = self._steps_per_call(agent.config)
+        if _scheduled(agent.config) and steps > COOLDOWN * goal:
+            warnings.warn(
+                f"updates_per_call={agent.config.updates_per_call}: the learning rates change only every {steps:g} of "
+                f"{goal} steps, and the last call has those of the run's end, 0 with 'linear' and 'cooldown'; lower it",
+                stacklevel=2,
+            )
 
     @contextlib.contextmanager
     def _thread(self, config: AgentConfig) -> Iterator[None]:
@@ -327,6 +343,9 @@ class OfflineLoop(LearnLoop):
 
     def _should_learn(self, agent: LearningAgent) -> bool:
         return self._is_filled(agent) or agent.replay.num_recorded > 0
+
+    def _steps_per_call(self, config: AgentConfig) -> float:
+        return config.updates_per_call
 
     def _step(self, agent: Any, goal: int, callbacks: Callback) -> None:
         now, per_call = agent.num_timesteps, agent.config.updates_per_call

@@ -218,7 +218,7 @@ class OffPolicyAgent(ReplayAgent):
         """Interact with the environment for ``total_timesteps`` more steps and learn from it.
 
         Two calls of 400 steps do exactly the same as one call of 800: the episode, the noise and the owed updates
-        carry over. (N environments step together, so a call rounds its steps up to a multiple of N.) A
+        carry over. (N environments step together, so a call may make up to N − 1 steps more.) A
         ``learning_rate_schedule`` other than ``"constant"`` is the exception: it runs from the agent's first step to
         the end of the call, so a second call of the same length starts half-way through it. After a call the learning
         rates are the configured ones again, for :meth:`update`.

@@ -162,7 +162,9 @@ def parse_flags(
         without = re.match(r"Missing value for argument '--([\w-]+)'", text)
         flag = flags.get(without[1].replace("-", "_")) if without else None
         choices = f" One of {flag.metavar}." if flag and flag.metavar.startswith("{") else ""
-        raise UsageError(text + choices) from None
+        path = next((word for word in words if word not in known and re.search("[./]", word)), None)
+        dash = f" {brief(path)} was taken for a flag; write ./{path}" if path else ""
+        raise UsageError(text + choices + dash) from None
     holders = {flag.group: getattr(found, _identifier(flag.group)) if flag.group else found for flag in flags.values()}
     return {name: getattr(holders[flag.group], name) for name, flag in flags.items()}, unknown
 

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import os
+import re
 import signal
 import sys
 import warnings
@@ -104,12 +105,18 @@ def _one_line(error: BaseException | str) -> str:
 
 @contextlib.contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Print each warning as one line, without the source location that Python adds."""
+    """Print each warning once, as one line without the source location that Python adds and gymnasium's colours."""
     before = warnings.formatwarning
+    printed: set[str] = set()
 
     def formatted(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
         kind = "" if category is UserWarning else f"{category.__name__}: "
-        return f"ddpg: warning: {kind}{_one_line(str(message))}\n"
+        text = re.sub(r"\x1b\[[0-9;]*m", "", _one_line(str(message))).removeprefix("WARN: ")
+        line = f"ddpg: warning: {kind}{text}\n"
+        if line in printed:
+            return ""
+        printed.add(line)
+        return line
 
     warnings.formatwarning = formatted
     try:

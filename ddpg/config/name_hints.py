@@ -17,8 +17,9 @@ OPTIONS = {
     "train_freq": "use updates_per_step, gradient updates per environment step, and updates_per_call, how many at once",
     "gradient_steps": "use updates_per_step, gradient updates per environment step, and updates_per_call, how many at "
     "once",
-    "action_noise": "use noise='gaussian', 'ornstein_uhlenbeck' or 'repeated' with noise_scale, or noise= an "
+    "action_noise": "use noise='gaussian', 'ornstein_uhlenbeck', 'pink' or 'repeated' with noise_scale, or noise= an "
     "object of your own",
+    "goal_selection_strategy": "leave it out: hindsight= takes goals from the rest of the episode ('future')",
     "replay_buffer_class": "use prioritised= or hindsight=",
     "replay_buffer_kwargs": "use buffer_size, prioritised and hindsight",
     "optimize_memory_usage": "leave it out: every observation is stored once, always",
@@ -69,6 +70,25 @@ CHECKPOINT_CALLBACK = {
     "save_vecnormalize": "leave it out: statistics of normalize_observations are in every checkpoint",
     "verbose": "list ddpg.ProgressBar() beside this one",
 }
+
+
+# Names of other packages' modules, for ``from ddpg import NAME``.
+_IMPORTS = {
+    "use DDPG(env, DDPGConfig(n_critics=2, policy_delay=2, target_policy_noise=0.2)), or --recipe td3": "TD3",
+    "the algorithms here are DDPG, TD3 (a recipe) and DQN": "SAC PPO A2C TQC TRPO ARS",
+    "use DDPG with the recipe plus (--recipe plus), which has CrossQ's joint pass": "CrossQ",
+    "use ddpg.evaluate": "evaluate_policy",
+    "use ddpg.GaussianNoise, or the option noise='gaussian' with noise_scale": "NormalActionNoise",
+    "use ddpg.OrnsteinUhlenbeckNoise, or the option noise='ornstein_uhlenbeck'": "OrnsteinUhlenbeckActionNoise",
+    "use ddpg.Callback": "BaseCallback",
+    "use the option hindsight": "HerReplayBuffer",
+    "use the option prioritised": "PrioritizedReplayBuffer PrioritisedReplayBuffer",
+    "use the options normalize_observations and normalize_rewards": "VecNormalize",
+    "use gymnasium.make_vec(env_id, num_envs=4), which DDPG takes as it is": "make_vec_env DummyVecEnv SubprocVecEnv",
+    "use DDPGConfig(hidden=(256, 256)): policies have no names here": "MlpPolicy MultiInputPolicy",
+    "use DQNConfig(network='conv')": "CnnPolicy",
+}
+IMPORTS = {name: here for here, names in _IMPORTS.items() for name in names.split()}
 
 
 def check_policy(kind: str, env: Any) -> None:
@@ -207,7 +227,7 @@ _RENAMED: dict[tuple[str, ...], str] = {
 RENAMED = {name: here for here, names in _RENAMED.items() for name in names.split()}
 
 _ATTRIBUTES = {
-    "use agent.memory": "replay_buffer buffer rb",
+    "use agent.replay, and observe() or remember() to add transitions": "replay_buffer buffer rb",
     "use agent.env": "get_env envs",
     "give it to load(path, env), or make the agent with it": "set_env",
     "leave it out: save() and load() keep the replay memory": "save_replay_buffer load_replay_buffer",
@@ -369,8 +389,8 @@ def attribute_hint(name: str, known: Iterable[str]) -> str:
         name: the attribute.
         known: the attributes of the agent at hand: DDPG and DQN differ, and only what is there is advised.
 
-    >>> attribute_hint("rb", ["memory"])
-    'use agent.memory'
+    >>> attribute_hint("rb", ["replay"])
+    'use agent.replay, and observe() or remember() to add transitions'
     """
     hint = ATTRIBUTES.get(name, "")
     advised = re.match(r"use agent\.(\w+)", hint)

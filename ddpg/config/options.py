@@ -235,7 +235,7 @@ def coerce(config: type, name: str, value: Any) -> Any:
             return _number(kind, value)
     except (TypeError, ValueError, OverflowError):  # OverflowError: infinity as an int
         pass
-    described = f"a list of {kind.__name__}, at most {_max_items(config, name)}" if many else kind.__name__
+    described = f"a list of {kind.__name__} (at most {_max_items(config, name)} of them)" if many else kind.__name__
     if isinstance(value, float) and kind is float:
         described = "a finite number"
     described += " or an object of your own" * bool(kind is str and not many and non_string_types(config, name))
@@ -250,7 +250,8 @@ def _list_hint(name: str, value: Any) -> str:
     numbers = re.findall(r"\d+", text)
     if not numbers or re.sub(r"[\d\s,;x()\[\]-]", "", text):
         return ""
-    return f"; write --{name.replace('_', '-')} {' '.join(numbers)}, in a TOML file [{', '.join(numbers)}]"
+    flag, row = f"--{name.replace('_', '-')} {' '.join(numbers)}", ", ".join(numbers)
+    return f"; write {name}=({row}{',' * (len(numbers) == 1)}) in Python, {flag}, or [{row}] in a TOML file"
 
 
 def _number(kind: type, value: Any) -> Any:
@@ -288,13 +289,34 @@ def _items(kind: type, values: Any, at_most: int) -> tuple[Any, ...]:
     return items
 
 
-def check_known(config: type, values: Iterable[str], where: str, hints: Mapping[str, str] = OPTIONS) -> None:
+def check_known(config: type, values: Iterable[str], where: str, hints: Mapping[str, str] | None = None) -> None:
     """Refuse names that are no fields of an options class.
 
+    Args:
+        config: the options class.
+        values: the names.
+        where: the class or file, for the message.
+        hints: advice on some names; ``None``: on the options of other algorithms' classes and of other packages.
+
     Raises:
-        UsageError: if there is one; ``where`` names the class or file in the message.
+        UsageError: if a name is no field.
     """
+    if hints is None:
+        hints = _options_of_others(config) | OPTIONS
     check_names([field.name for field in dataclasses.fields(config)], values, where, hints)
+
+
+def _options_of_others(config: type) -> dict[str, str]:
+    """Return advice on the options of classes that share a base class with ``config``, such as DQN's for DDPG."""
+    bases = [base for base in config.__mro__ if issubclass(base, Options) and base is not Options]
+    others = dict.fromkeys(other for base in bases for other in base.__subclasses__() if other not in bases)
+    own = {field.name for field in dataclasses.fields(config)}
+    return {
+        field.name: f"it is an option of {other.__name__}"
+        for other in reversed(others)
+        for field in dataclasses.fields(other)
+        if field.name not in own
+    }
 
 
 def check_names(names: Sequence[str], values: Iterable[str], where: str, hints: Mapping[str, str] = OPTIONS) -> None:

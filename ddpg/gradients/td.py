@@ -256,8 +256,12 @@ class TDPath:
             self.loss = _returning_scalar(self.loss)
         if self.loss is not mean_square:
             if path is td_target or path is output_delta:
-                hint = "clip_delta=1 is the same gradient there" if path is output_delta else "your path has its own"
-                raise UsageError(f"critic_loss={loss!r} is not for td_target={td_target!r}: {hint}; leave it at 'mse'")
+                hint = "your path has its own; leave it at 'mse'"
+                if path is output_delta:
+                    hint = "its output delta is that of the mean square; take td_target='stop_gradient'"
+                if path is output_delta and self.loss is huber:
+                    hint = "with clip_delta=1 it gives the Huber loss's gradient; leave critic_loss at 'mse'"
+                raise UsageError(f"critic_loss={_name(loss)} is not for td_target={_name(td_target)}: {hint}")
             options["loss"] = self.loss
         own_path = path not in TD_TARGETS.values()
         self._path = guarded(f"td_target={_name(path)}", path) if own_path else partial(path, **options)
@@ -271,5 +275,5 @@ class TDPath:
         return self._path(q, target, variables)
 
 
-def _name(function: Callable) -> str:
-    return getattr(function, "__name__", None) or brief(function)
+def _name(choice: str | Callable) -> str:
+    return getattr(choice, "__name__", None) or brief(choice)

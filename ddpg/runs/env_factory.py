@@ -49,9 +49,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
             raise UsageError(
                 f"wrapper {brief(wrapper)} is not one of {', '.join(WRAPPERS)}{did_you_mean(wrapper, WRAPPERS)}"
             )
-    module, _, name = env_id.rpartition(":")
-    if not module and name.startswith(("ddpg_envs/", "dmc/")):
-        module = "ddpg_envs"
+    module, name = _module_and_name(env_id)
     try:
         with env_calls.own_directory(), env_calls.ProcessStateGuard():
             if module:
@@ -79,12 +77,34 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
             f"environment {brief(env_id)} lacks a dependency ({_first_line(error)}); {how_to_install(str(error))}"
         ) from None
     except gym.error.Error as error:
-        hint = other_package_hint(name) or did_you_mean(name, gym.registry)
-        raise UsageError(f"cannot make environment {brief(env_id)}: {_first_line(error)}{hint}") from None
+        text = re.sub(r"\s*Did you mean.*", "", _first_line(error)).rstrip(".")  # it compares ids without versions
+        hint = other_package_hint(name) or did_you_mean(name, gym.registry, cutoff=0.7)
+        own = "" if hint or module else f"; an environment of your own is named with its module, module:{name}"
+        raise UsageError(f"cannot make environment {brief(env_id)}: {text}{hint}{own}") from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not signals.nobody_asked():
             raise
         raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {format_error(error)}") from error
+
+
+def _module_and_name(env_id: str) -> tuple[str, str]:
+    """Return the module to import, or the empty string, and the id in gymnasium's registry.
+
+    Raises:
+        UsageError: if ``env_id`` has a module and no id, or a path where the module's name should be.
+    """
+    module, colon, name = env_id.rpartition(":")
+    if colon and not (module and name):
+        raise UsageError(f"environment {brief(env_id)} must have a module and an id on the two sides of ':'")
+    if re.search(r"^\.|[/\\]|\.py$", module):
+        stem = Path(module.replace("\\", "/").removesuffix(".py")).name
+        raise UsageError(
+            f"environment {brief(env_id)} has a path in place of its module's name; write {brief(f'{stem}:{name}')}, "
+            "with the module's folder as the working directory or in PYTHONPATH"
+        )
+    if not module and name.startswith(("ddpg_envs/", "dmc/")):
+        module = "ddpg_envs"
+    return module, name
 
 
 def _refuse_policy(env_id: str) -> None:

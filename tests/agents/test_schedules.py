@@ -1,6 +1,7 @@
 """Schedules of the noise and of each network's learning rate, and γ from the episode's length."""
 
 import contextlib
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -61,6 +62,25 @@ def test_each_network_follows_its_own_schedule(learned):
     np.testing.assert_allclose(rates[30], [0.25e-3, 0.0625e-3], rtol=1e-5)
     after = agent.session.run([agent.actor.learning_rate, agent.critic.learning_rate])
     np.testing.assert_allclose(after, [1e-3, 1e-3], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "per_call", "per_step", "warned"),
+    [
+        ("linear", 9, 1.0, True),
+        ("linear", 8, 1.0, False),
+        ("linear", 9, 2.0, False),
+        ("linear", 2, 0.2, True),
+        ("constant", 9, 1.0, False),
+    ],
+)
+def test_a_call_of_updates_longer_than_a_fifth_of_a_run_with_falling_rates_warns(schedule, per_call, per_step, warned):
+    """In it the rates are constant, and in the run's last call they are 0."""
+    config = SMALL.replace(learning_rate_schedule=schedule, updates_per_call=per_call, updates_per_step=per_step)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(40)
+    assert ["updates_per_call" in str(warning.message) for warning in caught] == [True] * warned
 
 
 def test_noise_decays_from_its_initial_to_its_final_scale(learned):

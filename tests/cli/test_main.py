@@ -245,6 +245,16 @@ def test_toml_then_flags(tmp_path, capsys):
         (["train", "CartPole-v1", "--noise-scale", "1"], "DQNConfig has no field 'noise_scale'"),
         (["train", "Blackjack-v1"], "is not a Box"),
         (["train", "nomodule:X-v0"], "no module 'nomodule'"),
+        (["train", "./plants:Heater-v0"], "write 'plants:Heater-v0'"),
+        (["train", "../lab/plants.py:Heater-v0"], "write 'plants:Heater-v0'"),
+        (["train", "plants.py:Heater-v0"], "write 'plants:Heater-v0'"),
+        (["train", "plants:"], "'plants:' must have a module and an id"),
+        (["train", ":"], "':' must have a module and an id"),
+        (
+            ["train", "Heater-v0"],
+            "doesn't exist; an environment of your own is named with its module, module:Heater-v0",
+        ),
+        (["train", "Reachr-v5"], "doesn't exist; did you mean 'Reacher-v5'?"),
         (["train", "zoo:Pendulum-v1"], "its own id, such as Pendulum-v1"),
         (["export", "zoo:Pendulum-v1", "--format", "onxx"], "did you mean 'onnx'?"),
         (["train", "Pendulum-v1", "--gamma", "2"], "gamma=2.0 must be in [0, 1]"),
@@ -254,6 +264,8 @@ def test_toml_then_flags(tmp_path, capsys):
         (["train", "Pendulum-v1", "--td-target", "placeholder"], "set jit=False"),
         (["train", "Pendulum-v1", "--config", "missing.toml"], "no configuration file"),
         (["evaluate", "missing"], "no checkpoint or run directory"),
+        (["evaluate", "-runs/1"], "write ./-runs/1"),
+        (["record", "runs", "-o", "-x.gif"], "write ./-x.gif"),
         (["evaluate", "."], "not a run directory"),
         (["resume", "missing"], "not a run directory"),
         (["export", "missing"], "no checkpoint or run directory"),
@@ -353,6 +365,8 @@ def test_a_warning_is_one_line_without_its_source(monkeypatch, capsys):
     def warned(*words):
         warnings.warn("the first line\nand the second", stacklevel=2)
         warnings.warn("an old name", FutureWarning, stacklevel=2)
+        gym.logger.warn("in colour")
+        warnings.warn("in colour", stacklevel=2)
 
     monkeypatch.setattr("ddpg.cli.main._run", warned)
     with warnings.catch_warnings():  # of pytest, which records warnings
@@ -362,6 +376,7 @@ def test_a_warning_is_one_line_without_its_source(monkeypatch, capsys):
         )
         assert main([]) == 0
     expected = "ddpg: warning: the first line and the second\nddpg: warning: FutureWarning: an old name\n"
+    expected += "ddpg: warning: in colour\n"
     assert capsys.readouterr().err == expected
 
 

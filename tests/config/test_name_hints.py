@@ -9,8 +9,10 @@ import pytest
 from environments import Counting
 from refusals import lacking, refuses
 
+import ddpg
 from ddpg import DDPG, DQN, CheckpointCallback, DDPGConfig, DQNConfig, EvalCallback, UsageError
 from ddpg.config import name_hints
+from ddpg.policies.noise import NOISES
 
 SPACES = (gym.spaces.Box(-1.0, 1.0, (2,), np.float32), gym.spaces.Box(-1.0, 1.0, (1,), np.float32))
 
@@ -122,6 +124,30 @@ def test_attributes_of_other_packages_agents_say_what_they_are_here(agent):
 
 def _has(value, names):
     return not names or (hasattr(value, names[0]) and _has(getattr(value, names[0]), names[1:]))
+
+
+@pytest.mark.parametrize("name", name_hints.IMPORTS)
+def test_names_of_other_packages_modules_say_what_they_are_here(name):
+    """Also for ``from ddpg import``, and what is advised exists."""
+    assert name not in ddpg.__all__
+    with pytest.raises(ImportError) as told:
+        exec(f"from ddpg import {name}")
+    hint = name_hints.IMPORTS[name]
+    assert str(told.value) == f"ddpg has no {name}: {hint}"
+    fields = {field.name for kind in (DDPGConfig, DQNConfig) for field in dataclasses.fields(kind)}
+    assert {*re.findall(r"options? (\w+)", hint), *re.findall(r"(\w+)=", hint)} <= fields | {"num_envs"}
+    assert all(hasattr(ddpg, used) for used in re.findall(r"ddpg\.(\w+)", hint))
+
+
+def test_an_option_of_the_other_algorithm_is_named_as_such():
+    with refuses(UsageError, "DQNConfig 'n_critics': DDPGConfig"):
+        DQNConfig(n_critics=2)
+    with refuses(UsageError, "DDPGConfig 'double_q': DQNConfig"):
+        DDPGConfig().replace(double_q=True)
+
+
+def test_noise_is_advised_by_every_name():
+    assert all(f"'{kind}'" in name_hints.OPTIONS["action_noise"] for kind in NOISES)
 
 
 def test_a_misspelt_attribute_is_an_attribute_error_as_ever(agent):

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
+from ddpg import UsageError
 from ddpg.gradients import td
 
 v1 = tf.compat.v1
@@ -70,3 +72,16 @@ def test_a_delta_clipped_inside_the_loss_ignores_the_samples_beyond(session):
     session.run(v1.global_variables_initializer())
     np.testing.assert_allclose(session.run(start), [[-0.5], [-1.0]])
     np.testing.assert_allclose(session.run(inside), [[-0.5], [0.0]])
+
+
+def mean_absolute(q, target):
+    return tf.reduce_mean(tf.abs(q - target))
+
+
+@pytest.mark.parametrize(
+    ("loss", "named", "advised"),
+    [("huber", "'huber'", "clip_delta=1"), (mean_absolute, "mean_absolute", "td_target='stop_gradient'")],
+)
+def test_an_output_delta_has_no_loss_and_says_where_that_loss_is(loss, named, advised):
+    with refuses(UsageError, f"critic_loss={named} td_target='output_delta' {advised}"):
+        td.TDPath("output_delta", loss=loss)
