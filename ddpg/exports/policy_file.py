@@ -25,7 +25,7 @@ from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.manifest import ArraySpec, Sha256
 from ddpg.checkpoints.safe_json import convert, one_of
 from ddpg.checkpoints.space_json import describe_space, restore_space
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.exports.export_dir import ABOUT, ACT, MARK, is_export
 from ddpg.interaction.actions import Actions, DiscreteActions, make_actions
 from ddpg.interaction.spaces import check_observation_space
@@ -190,10 +190,20 @@ def read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
     except FileNotFoundError:
         raise UsageError(
             f"{str(folder)!r} is no exported policy: expected the directory that `ddpg export` wrote in format numpy, "
-            f"and it lacks {ABOUT} or {ARRAYS}"
+            f"and it {_instead(folder)}"
         ) from None
     except UsageError as error:
         raise UsageError(str(error).replace(safe_json.ADVICE, "export the policy again")) from None
+
+
+def _instead(folder: Path) -> str:
+    """Return what is there in place of an exported policy, for a message that begins with "it"."""
+    if (folder / "checkpoints").is_dir() or (folder / "manifest.json").is_file():
+        where = brief(str(folder))
+        return f"has checkpoints: load it with DDPG.load({where}) or DQN.load({where}), or export it with that command"
+    if folder.is_file():
+        return "is a file, such as ONNX's or TFLite's, which their own packages load"
+    return f"lacks {ABOUT} or {ARRAYS}"
 
 
 def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:

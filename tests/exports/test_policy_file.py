@@ -1,8 +1,9 @@
-"""What is no policy of ours is said to be none."""
+"""Directories and files that are no exported policy are refused."""
 
 import json
 
 import pytest
+from refusals import refuses
 
 from ddpg import UsageError, load_policy
 from ddpg.exports.policy_file import ABOUT
@@ -15,3 +16,21 @@ def test_a_document_of_somebody_elses_is_no_policy(about, tmp_path):
         load_policy(tmp_path)
     assert str(tmp_path / ABOUT) in str(caught.value)
     assert "`ddpg export`" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ("run/checkpoints/100", "DDPG.load DQN.load ddpg export"),
+        ("run/manifest.json", "DDPG.load DQN.load ddpg export"),
+        ("run/other", "policy.json policy.safetensors"),
+    ],
+)
+def test_what_is_no_exported_policy_is_refused_with_what_loads_it(tmp_path, made, words):
+    path = tmp_path / made
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    with refuses(UsageError, words):
+        load_policy(tmp_path / "run")
+    with refuses(UsageError, "ONNX"):
+        load_policy(path)
