@@ -26,8 +26,9 @@ LEARNED, DIPPED = 0.8, 0.6  # levels: a run has learned once it reaches the firs
 
 
 def find_run_folders(root: Path) -> Iterator[Path]:
-    """Yield the directories with a ``config.json`` at ``root`` and below it, each once; hidden ones are skipped.
+    """Yield the directories of runs at ``root`` and below it, each once; hidden ones are skipped.
 
+    They have a ``config.json``, or evaluations and checkpoints, so that a run that has lost it is not overlooked.
     Links to directories are followed last, so that a run is found under its own path rather than a link's.
     """
     seen: set[str] = set()
@@ -41,7 +42,7 @@ def find_run_folders(root: Path) -> Iterator[Path]:
             seen.add(place)
             names[:] = [name for name in names if not name.startswith(".")]
             waiting += [link for name in names if os.path.islink(link := os.path.join(folder, name))]
-            if run_config.CONFIG in files:
+            if run_config.CONFIG in files or ("evaluations.csv" in files and "checkpoints" in names):
                 yield Path(folder)
 
 

@@ -285,6 +285,21 @@ def episode_limit(name: str) -> int | None:
     return gym.registry[name].max_episode_steps if name in gym.registry else None
 
 
+def episode_limit_note(name: str, before: int | None) -> str:
+    """Return a one-line warning if episodes are truncated after another number of steps, or the empty string.
+
+    Args:
+        name: the environment's id, from :func:`env_id_of`.
+        before: :func:`episode_limit` when the run began; ``None``: not known.
+    """
+    now = episode_limit(name)
+    if before in (None, now):
+        return ""
+    return (
+        f"episodes end after {now} steps at most, and after {before} when the run began: its returns are not comparable"
+    )
+
+
 def env_id_of(env: gym.Env) -> str:
     """Return the id with which ``env`` was made."""
     assert env.spec is not None, "gymnasium.make gives every environment its spec"

@@ -69,6 +69,7 @@ def _table(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
 def _about(run: Run) -> dict[str, Any]:
     metrics = run_directory.read_table(run.path / "metrics.csv")
     steps = [int(float(rows[-1]["timesteps"])) for rows in (metrics, run.rows) if rows]
+    steps += [int(path.name) for path in run_directory.checkpoints(run.path)]  # where a run was stopped between rows
     total = run.document["total_timesteps"]
     timesteps = max(steps, default=0)
     # A cell on a cluster locks its run there; on this machine only its log is locked.

@@ -49,6 +49,7 @@ class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
     dataset: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
     offline_timesteps: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
     diagnose: bool = False
+    episode_limit: int | None = None  # when the run began; None: no limit, or a run of an earlier version
 
 
 def write(run: Path, fields: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from ddpg.interaction import env_calls
 from ddpg.progress import format_number
 from ddpg.runs import run_config, run_directory
 from ddpg.runs.drawing_process import DrawingProcess
-from ddpg.runs.env_factory import check_imports, make_env
+from ddpg.runs.env_factory import check_imports, episode_limit_note, make_env
 from ddpg.runs.evaluation import evaluate, final_seed
 from ddpg.runs.rendering import DrawnEnv
 from ddpg.runs.video import drawing, record_drawn, watch_drawn
@@ -150,6 +150,7 @@ class RunPolicy(SavedPolicy):
         self.env_id, self.wrappers = document["env_id"], document["wrappers"]
         self.seed = final_seed(document["seed"])
         self._which, self._allow_import = which, allow_import
+        self._episode_limit = document["episode_limit"]
 
     def load(self, spaces: Spaces) -> tuple[Any, dict[str, Any]]:
         """See :meth:`SavedPolicy.load`."""
@@ -159,6 +160,11 @@ class RunPolicy(SavedPolicy):
         with imports_allowed(self._allow_import):
             agent = load_agent(path, spaces)
         return agent, {"checkpoint": path.name, "timesteps": agent.num_timesteps}
+
+    def comparison(self, episodes: int, seed: int) -> tuple[dict[str, Any], str]:
+        """Return no field, and a warning if the environment's time limit is not the run's."""
+        note = episode_limit_note(self.env_id.rpartition(":")[2], self._episode_limit)
+        return {}, f"; {note}" if note else ""
 
 
 class ZooPolicy(SavedPolicy):

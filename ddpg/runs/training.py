@@ -41,6 +41,7 @@ from ddpg.runs.env_factory import (
     default_evaluation_interval,
     env_id_of,
     episode_limit,
+    episode_limit_note,
     full_id,
     make_env,
     make_training_env,
@@ -171,6 +172,7 @@ def train(
             "dataset": None if dataset is None else str(dataset),
             "offline_timesteps": offline_timesteps,
             "diagnose": diagnose,
+            "episode_limit": episode_limit(name),
             "config": agent.config.to_json(),
             "versions": versions_here(),
             "command": _command(),
@@ -301,6 +303,9 @@ def resume(
         if differ := differences(document["versions"], here):
             warnings.warn(f"{run}: {differ}; it goes on, but not to the same bits as without the break", stacklevel=2)
         document["versions"] = here
+        if note := episode_limit_note(env_id, document["episode_limit"]):
+            warnings.warn(f"{run}: {note} with those before", stacklevel=2)
+        document["episode_limit"] = episode_limit(env_id)
         run_config.text_of(document)  # refuses values that config.json cannot hold, before checkpoints are removed
         for path in run_directory.checkpoints(run):
             if int(path.name) > agent.num_timesteps:

@@ -222,6 +222,9 @@ def test_a_search_passes_over_what_is_no_run(tmp_path, capsys):
     (runs / "Pendulum-v1" / "3" / "config.json").write_text("{}")
     damaged = write_run(runs, 4, [1.0])
     (damaged / "evaluations.csv").write_text("timesteps,mean_return\nx,1\n")
+    lost = write_run(runs, 6, [1.0]) / "config.json"
+    lost.unlink()
+    (lost.parent / "checkpoints").mkdir()
     begun = write_run(tmp_path, 5, [1.0])
     begun.rename(runs / "Pendulum-v1" / ".ddpg-begun-0123")
     for look in (
@@ -229,9 +232,10 @@ def test_a_search_passes_over_what_is_no_run(tmp_path, capsys):
         lambda: [Path(row["run"]) for row in list_runs(runs)],
     ):
         assert look() == [whole]
-        foreign, row = capsys.readouterr().err.splitlines()
+        foreign, row, absent = capsys.readouterr().err.splitlines()
         assert foreign.startswith(f"ddpg: skipped: {runs / 'Pendulum-v1' / '3' / 'config.json'} is not the config")
         assert row.startswith(f"ddpg: skipped: {damaged / 'evaluations.csv'} line 2 is damaged")
+        assert absent.startswith(f"ddpg: skipped: {str(lost.parent)!r} is not a run directory: it has no config.json")
     with refuses(UsageError, "line 2"):
         find_runs([runs, damaged])
     with refuses(UsageError, "line 2"):

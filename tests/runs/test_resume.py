@@ -10,14 +10,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Aiming, Counting, Pixels, Reaching
-from refusals import refuses
+from refusals import lacking, refuses
 from remains import assert_same, what_is_left
 
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
 from ddpg.interaction import env_calls, env_runner
-from ddpg.runs import recorder, run_config, run_directory
+from ddpg.runs import env_factory, recorder, run_config, run_directory
+from ddpg.runs.listing import list_runs
 from ddpg.runs.lock import run_lock
 from ddpg.runs.run_config import differences, versions_here
 
@@ -415,6 +416,33 @@ def test_other_versions_are_told_and_noted(copied, monkeypatch):
         resume(copied, total_timesteps=goal + 1, progress_bar=False)
     assert run_config.read(copied)["versions"] == noted | {"llvmlite": "0.0.1"}
     resume(copied, total_timesteps=goal + 2, progress_bar=False)
+
+
+def test_another_time_limit_is_told_and_noted(tmp_path, monkeypatch, capsys):
+    """Returns of episodes of 5 steps are not those of 10; a run of an earlier version does not know its limit."""
+    spec = gym.spec("Pendulum-v1")
+    monkeypatch.setattr(spec, "max_episode_steps", 10)
+    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=10, jit=False)
+    train_options = {"seed": 0, "evaluation_interval": 20, "evaluation_episodes": 1, "progress_bar": False}
+    run = train("Pendulum-v1", config, root=tmp_path, total_timesteps=20, **train_options)
+    assert run_config.read(run)["episode_limit"] == 10
+    monkeypatch.setattr(spec, "max_episode_steps", 5)
+    assert main(["evaluate", str(run), "--episodes", "1"]) == 0
+    assert not lacking(capsys.readouterr().out, "episodes 5 steps 10 comparable")
+    with pytest.warns(UserWarning, match=r"5 steps.* 10 when the run began"):
+        resume(run, total_timesteps=30, progress_bar=False)
+    assert run_config.read(run)["episode_limit"] == 5
+    resume(run, total_timesteps=40, progress_bar=False)  # without a warning
+    assert env_factory.episode_limit_note("Pendulum-v1", None) == ""
+
+
+def test_a_run_is_listed_with_the_steps_that_it_can_be_resumed_from(copied):
+    """A checkpoint may be later than the last rows of metrics and evaluations."""
+    newest = run_directory.checkpoints(copied)[-1]
+    later = newest.with_name(str(int(newest.name) + 3))
+    shutil.copytree(newest, later)
+    (row,) = list_runs(copied.parent)
+    assert row["timesteps"] == int(later.name)
 
 
 def test_the_engine_of_an_environment_is_noted(monkeypatch):

@@ -38,6 +38,7 @@ CONFIG = {
     "dataset": "data.npz",
     "offline_timesteps": 40,
     "diagnose": True,
+    "episode_limit": 200,
 }
 
 
@@ -53,11 +54,12 @@ def test_a_config_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "later", ["wrappers", "collector", "workers", "ray_address", "dataset", "offline_timesteps", "diagnose"]
+    "later",
+    ["wrappers", "collector", "workers", "ray_address", "dataset", "offline_timesteps", "diagnose", "episode_limit"],
 )
 def test_a_config_from_before_there_was_a_field_has_its_default(later, tmp_path):
     defaults = {"wrappers": [], "collector": "local", "workers": None, "ray_address": None} | {
-        **{"dataset": None, "offline_timesteps": None, "diagnose": False}
+        **{"dataset": None, "offline_timesteps": None, "diagnose": False, "episode_limit": None}
     }
     run_config.write(tmp_path, {name: value for name, value in CONFIG.items() if name != later})
     assert run_directory.read_config(tmp_path) == CONFIG | {later: defaults[later]}
