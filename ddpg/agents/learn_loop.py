@@ -203,11 +203,12 @@ class LearnLoop:
         return config.updates_per_call / config.updates_per_step
 
     def _check_steps_per_call(self, agent: LearningAgent, goal: int) -> None:
-        """Warn if one call of updates is as long as a whole cooldown of the learning rates."""
-        steps = self._steps_per_call(agent.config)
-        if _scheduled(agent.config) and steps > COOLDOWN * goal:
+        """Warn of an ``updates_per_call`` above the default for which a call is as long as a whole cooldown."""
+        config = agent.config
+        steps, usual = self._steps_per_call(config), type(config).updates_per_call
+        if _scheduled(config) and config.updates_per_call > usual and steps > COOLDOWN * goal:
             warnings.warn(
-                f"updates_per_call={agent.config.updates_per_call}: the learning rates change only every {steps:g} of "
+                f"updates_per_call={config.updates_per_call}: the learning rates change only every {steps:g} of "
                 f"{goal} steps, and the last call has those of the run's end, 0 with 'linear' and 'cooldown'; lower it",
                 stacklevel=2,
             )

@@ -67,11 +67,12 @@ def test_each_network_follows_its_own_schedule(learned):
 @pytest.mark.parametrize(
     ("schedule", "per_call", "per_step", "warned"),
     [
-        ("linear", 9, 1.0, True),
-        ("linear", 8, 1.0, False),
-        ("linear", 9, 2.0, False),
-        ("linear", 2, 0.2, True),
-        ("constant", 9, 1.0, False),
+        ("linear", 41, 1.0, True),
+        ("linear", 40, 1.0, False),
+        ("linear", 41, 2.0, False),
+        ("linear", 33, 0.5, True),
+        ("linear", 32, 0.5, False),  # the default
+        ("constant", 41, 1.0, False),
     ],
 )
 def test_a_call_of_updates_longer_than_a_fifth_of_a_run_with_falling_rates_warns(schedule, per_call, per_step, warned):
@@ -79,7 +80,7 @@ def test_a_call_of_updates_longer_than_a_fifth_of_a_run_with_falling_rates_warns
     config = SMALL.replace(learning_rate_schedule=schedule, updates_per_call=per_call, updates_per_step=per_step)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(40)
+        DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(200)
     assert ["updates_per_call" in str(warning.message) for warning in caught] == [True] * warned
 
 
