@@ -296,7 +296,8 @@ def episode_limit_note(name: str, before: int | None) -> str:
     if before in (None, now):
         return ""
     return (
-        f"episodes end after {now} steps at most, and after {before} when the run began: its returns are not comparable"
+        f"episodes end after {now} steps at most, and ended after {before} when the run began; returns before and "
+        "after are not comparable"
     )
 
 

@@ -304,7 +304,7 @@ def resume(
             warnings.warn(f"{run}: {differ}; it goes on, but not to the same bits as without the break", stacklevel=2)
         document["versions"] = here
         if note := episode_limit_note(env_id, document["episode_limit"]):
-            warnings.warn(f"{run}: {note} with those before", stacklevel=2)
+            warnings.warn(f"{run}: {note}", stacklevel=2)
         document["episode_limit"] = episode_limit(env_id)
         run_config.text_of(document)  # refuses values that config.json cannot hold, before checkpoints are removed
         for path in run_directory.checkpoints(run):

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -432,7 +433,9 @@ def test_another_time_limit_is_told_and_noted(tmp_path, monkeypatch, capsys):
     with pytest.warns(UserWarning, match=r"5 steps.* 10 when the run began"):
         resume(run, total_timesteps=30, progress_bar=False)
     assert run_config.read(run)["episode_limit"] == 5
-    resume(run, total_timesteps=40, progress_bar=False)  # without a warning
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        resume(run, total_timesteps=40, progress_bar=False)
     assert env_factory.episode_limit_note("Pendulum-v1", None) == ""
 
 
