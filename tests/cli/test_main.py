@@ -251,8 +251,8 @@ def test_toml_then_flags(tmp_path, capsys):
         (["train", "plants:"], "'plants:' must have a module and an id"),
         (["train", ":"], "':' must have a module and an id"),
         (
-            ["train", "Heater-v0"],
-            "doesn't exist; an environment of your own is named with its module, module:Heater-v0",
+            ["train", "Zyzzyva-v0"],
+            "doesn't exist; an environment of your own is named with its module, module:Zyzzyva-v0",
         ),
         (["train", "Reachr-v5"], "doesn't exist; did you mean 'Reacher-v5'?"),
         (["train", "zoo:Pendulum-v1"], "its own id, such as Pendulum-v1"),
