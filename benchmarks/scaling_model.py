@@ -213,10 +213,10 @@ def draw(model: Model, path: Path) -> None:
         axes.annotate(
             f"learner of {name}: {round_(limit)} steps/s",
             (1000, limit),
-            (0, 3),
+            (0, -3),
             textcoords="offset points",
             ha="right",
-            va="bottom",
+            va="top",
             fontsize=8,
         )
     axes.plot([], [], color="#333333", lw=1.8, label="with a learner, a core for each worker (k = 0)")
