@@ -77,7 +77,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
             f"environment {brief(env_id)} lacks a dependency ({_first_line(error)}); {how_to_install(str(error))}"
         ) from None
     except gym.error.Error as error:
-        text = re.sub(r"\s*Did you mean.*", "", _first_line(error)).rstrip(".")  # it compares ids without versions
+        text = re.sub(r"\s*Did you mean.*", "", _first_line(error)).rstrip(".")  # gymnasium suggests no versions
         hint = other_package_hint(name) or did_you_mean(name, gym.registry, cutoff=0.7)
         own = "" if hint or module else f"; an environment of your own is named with its module, module:{name}"
         raise UsageError(f"cannot make environment {brief(env_id)}: {text}{hint}{own}") from None
@@ -295,10 +295,8 @@ def episode_limit_note(name: str, before: int | None) -> str:
     now = episode_limit(name)
     if before in (None, now):
         return ""
-    return (
-        f"episodes end after {now} steps at most, and ended after {before} when the run began; returns before and "
-        "after are not comparable"
-    )
+    here = "have no time limit here" if now is None else f"end after {now} steps at most here"
+    return f"episodes {here}, and ended after {before} when the run began; returns before and after are not comparable"
 
 
 def env_id_of(env: gym.Env) -> str:

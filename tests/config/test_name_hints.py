@@ -146,6 +146,11 @@ def test_an_option_of_the_other_algorithm_is_named_as_such():
         DDPGConfig().replace(double_q=True)
 
 
+def test_a_number_in_place_of_a_list_is_answered_with_the_list():
+    with refuses(UsageError, "hidden=256 hidden=(256,) --hidden 256 [256]"):
+        DDPGConfig(hidden=256)
+
+
 def test_noise_is_advised_by_every_name():
     assert all(f"'{kind}'" in name_hints.OPTIONS["action_noise"] for kind in NOISES)
 

@@ -437,6 +437,10 @@ def test_another_time_limit_is_told_and_noted(tmp_path, monkeypatch, capsys):
         warnings.simplefilter("error")
         resume(run, total_timesteps=40, progress_bar=False)
     assert env_factory.episode_limit_note("Pendulum-v1", None) == ""
+    monkeypatch.setattr(spec, "max_episode_steps", None)
+    note = env_factory.episode_limit_note("Pendulum-v1", 5)
+    assert "no time limit" in note
+    assert "None" not in note
 
 
 def test_a_run_is_listed_with_the_steps_that_it_can_be_resumed_from(copied):
