@@ -2,7 +2,7 @@
 
 Heavy: bodies are a quarter heavier, and in gymnasium's tasks actions last for another number of frames. Light: bodies
 are a fifth lighter. Some are tasks of the control suite, which needs the extra ``dmc``: in two of them runs find reward
-late, in the other three actions saturate.
+late, in three others actions saturate.
 """
 
 import gymnasium as gym
@@ -17,6 +17,8 @@ SUITE = {
     "FishSwim": "dmc/fish-swim-v0",
     "FingerTurn": "dmc/finger-turn_easy-v0",
     "QuadrupedWalk": "dmc/quadruped-walk-v0",
+    "ReacherHard": "dmc/reacher-hard-v0",
+    "WalkerRun": "dmc/walker-run-v0",
 }
 
 
