@@ -6,9 +6,10 @@ read. For this, each kernel declares the ranges of the block that its shards acc
 """
 
 import contextlib
-import itertools
 from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from ddpg.compiler.codegen_elementwise import ElementwiseFunction, buffer_name
 from ddpg.compiler.ir import Node
@@ -69,10 +70,21 @@ class AccessRange(NamedTuple):
     end: int
     written: bool
 
-    def conflicts(self, other: "AccessRange") -> bool:
-        """Return whether two workers must not make these accesses at the same time."""
-        overlap = self.start < other.end and other.start < self.end
-        return overlap and (self.written or other.written)
+
+def any_conflict(accesses: Sequence[tuple[int, AccessRange]], earlier: Sequence[tuple[int, AccessRange]]) -> bool:
+    """Return whether some worker must not make its accesses before another has made its earlier ones.
+
+    Args:
+        accesses: ranges with the number of the worker that accesses them.
+        earlier: likewise, what has been accessed since the last barrier.
+    """
+    if not accesses or not earlier:
+        return False
+    # All pairs at once: with 64 workers there are thousands of ranges.
+    worker, start, end, written = np.array([(worker, *access) for worker, access in accesses]).T[:, :, None]
+    other, other_start, other_end, other_written = np.array([(worker, *access) for worker, access in earlier]).T
+    overlap = (start < other_end) & (other_start < end)
+    return bool(np.any((worker != other) & overlap & ((written | other_written) > 0)))
 
 
 class AccessRanges:
@@ -159,19 +171,14 @@ class ParallelShards(SerialShards):
 
     def __init__(self, main: FunctionBuilder, workers: int, barrier: int):
         super().__init__(main, workers, barrier)
-        self._since_barrier: list[list[AccessRange]] = [[] for _ in range(workers)]
+        self._since_barrier: list[tuple[int, AccessRange]] = []
 
     def synchronize(self, accesses: Sequence[Sequence[AccessRange]]) -> None:
         """See :meth:`SerialShards.synchronize`."""
-        if any(
-            access.conflicts(earlier)
-            for worker, other in itertools.permutations(range(self._workers), 2)
-            for access in (accesses[worker] if worker < len(accesses) else ())
-            for earlier in self._since_barrier[other]
-        ):
+        by_worker = [(worker, access) for worker, own in enumerate(accesses) for access in own]
+        if any_conflict(by_worker, self._since_barrier):
             self.barrier()
-        for since_barrier, new in zip(self._since_barrier, accesses, strict=False):
-            since_barrier.extend(new)
+        self._since_barrier += by_worker
 
     def each(self, length: int, multiple: int = 1) -> Iterator[Shard]:
         """See :meth:`SerialShards.each`; yields once, registers that hold the bounds of the running worker's shard."""
@@ -191,4 +198,4 @@ class ParallelShards(SerialShards):
         """See :meth:`SerialShards.barrier`."""
         address = self._main.at("%block", self._barrier)
         self._main.do(f"call void @barrier(ptr {address}, i32 {self._workers - 1})")
-        self._since_barrier = [[] for _ in range(self._workers)]
+        self._since_barrier = []
