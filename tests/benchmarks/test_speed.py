@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from refusals import refuses
 
@@ -59,6 +60,15 @@ def test_rates_leave_out_the_warm_up(clock):
     found = common.training(SimpleNamespace(warm=2, steps=6), lambda moments, note: stepped(clock, moments, note, 7))
     assert found["steps_per_second"] == pytest.approx(0.1)
     assert found["cpu_seconds_per_1000_steps"] == pytest.approx(5000)
+
+
+def test_peak_memory_is_that_of_the_process_alone():
+    ballast = np.ones(50_000_000)  # 400 MB, in the parent
+    code = "import common; print(common.peak_megabytes())"
+    child = subprocess.run(
+        [sys.executable, "-c", code], cwd=SPEED / "peers", capture_output=True, text=True, check=True
+    )
+    assert 5 < float(child.stdout) < 300 < ballast.nbytes / 1e6
 
 
 def test_updates_alone(clock):

@@ -68,6 +68,15 @@ def versions() -> dict[str, str]:
     return found
 
 
+def peak_megabytes() -> float:
+    """Return the peak memory of this process since its program started."""
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):  # ru_maxrss also counts the parent's memory, from which Linux forked it
+                return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def training(task: SimpleNamespace, run: Run) -> dict:
     """Return the rate of the steps from ``task.warm`` to ``task.steps``."""
     notes = []
@@ -82,7 +91,7 @@ def training(task: SimpleNamespace, run: Run) -> dict:
     return {
         "steps_per_second": steps / (over - start),
         "cpu_seconds_per_1000_steps": 1000 * (used_then - used) / steps,
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "megabytes": peak_megabytes(),
     }
 
 
