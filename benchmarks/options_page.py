@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks import marks
 from ddpg.config.algorithm_options import AgentConfig, DDPGConfig, DQNConfig
-from ddpg.config.presets import PRESETS, Preset, preset_for
+from ddpg.config.presets import PRESETS, SUITES, Preset, preset_for
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
@@ -50,6 +50,7 @@ def preset_rows() -> dict[str, str]:
     """
     published, texts = _published(), {True: "yes", False: "not yet"}
     rows = {env_id: _preset_row(f"`{env_id}`", preset_for(env_id), texts[env_id in published]) for env_id in PRESETS}
+    rows |= {suite: _preset_row(f"`{suite}…`", preset_for(suite), "yes") for suite in SUITES}
     others = {"any other, actions of a Box or parameterised": DDPGConfig, "any other, discrete actions": DQNConfig}
     return rows | {name: _preset_row(name, preset_for("", kind), "") for name, kind in others.items()}
 

@@ -233,10 +233,10 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
 
 def _origin_of_defaults(name: str, preset: "Preset") -> str:
     """Return where the defaults of an environment come from, for its help."""
-    from ddpg.config.presets import PRESETS
+    from ddpg.config.presets import has_preset
 
     of_recipe = "" if preset.recipe is None else f"those of the recipe {preset.recipe}"
-    if name in PRESETS:
+    if has_preset(name):
         return "its preset's" + (f", {of_recipe}" if of_recipe else "")
     return f"{of_recipe or 'the same everywhere'}: {name} has no preset"
 

@@ -219,17 +219,32 @@ PRESETS = {
     "Humanoid-v5": Preset(2_000_000, _AVERAGED, recipe="plus"),
 }
 
-# For environments without a preset: what measured best elsewhere (docs/learning.md). With the recipe's Gaussian noise
-# of 0.1 one of two seeds did not learn a swing-up (benchmarks/studies/tuning_exploration.toml, tuning_narrowing.toml).
+# With the recipe's Gaussian noise of 0.1 one of two seeds did not learn a swing-up
+# (benchmarks/studies/tuning_exploration.toml, tuning_narrowing.toml).
+_EXPLORING = _AVERAGED | {"noise": "pink", "noise_scale": 0.5}
+
+# Presets of all tasks whose ids begin so. With the recipe's norm, which follows the activation, variants of four tasks
+# returned two thirds as much (benchmarks/studies/tuning_control_suite.toml).
+SUITES = {"dmc/": Preset(100_000, _EXPLORING | {"norm": "renorm_preactivation"}, recipe="plus")}
+
+# For environments without a preset: what measured best in other environments (docs/learning.md).
 _ELSEWHERE: dict[type[AgentConfig], Preset] = {
-    DDPGConfig: Preset(100_000, _AVERAGED | {"noise": "pink", "noise_scale": 0.5}, recipe="plus"),
+    DDPGConfig: Preset(100_000, _EXPLORING, recipe="plus"),
     DQNConfig: Preset(100_000, _DISCRETE),
 }
 
 
+def has_preset(env_id: str) -> bool:
+    """Return whether ``env_id`` or its suite has a preset."""
+    return env_id in PRESETS or env_id.startswith(tuple(SUITES))
+
+
 def preset_for(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> Preset:
-    """Return the preset of ``env_id``, or the default preset of the options class ``kind`` if it has none."""
-    return PRESETS.get(env_id) or _ELSEWHERE.get(kind, Preset(100_000))
+    """Return the preset of ``env_id`` or of its suite, or the default preset of the options class ``kind``."""
+    if env_id in PRESETS:
+        return PRESETS[env_id]
+    of_suite = (preset for prefix, preset in SUITES.items() if env_id.startswith(prefix))
+    return next(of_suite, _ELSEWHERE.get(kind, Preset(100_000)))
 
 
 @overload

@@ -7,7 +7,7 @@ from agent_options import DQN_PRESETS
 from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
-from ddpg.config.presets import PRESETS, Preset, preset_config
+from ddpg.config.presets import PRESETS, SUITES, Preset, has_preset, preset_config
 from ddpg.config.toml_file import read_toml
 
 
@@ -124,12 +124,19 @@ def test_a_preset_is_a_recipe_and_what_differs_from_it(monkeypatch):
     assert (config.tau, config.hidden, config.gamma) == (0.25, (5, 6), 0.5)
 
 
-@pytest.mark.parametrize("env_id", PRESETS)
+def test_a_suite_has_one_preset():
+    of_suite, of_others = preset_config("dmc/cheetah-run-v0"), preset_config("dm_control/cheetah-run-v0")
+    assert of_suite == preset_config("dmc/walker-walk-v0") == of_others.replace(norm="renorm_preactivation")
+    assert has_preset("dmc/walker-walk-v0")
+    assert not has_preset("dm_control/cheetah-run-v0")
+
+
+@pytest.mark.parametrize("env_id", [*PRESETS, *SUITES])
 def test_presets_are_valid(env_id):
     kind = DQNConfig if env_id in DQN_PRESETS else DDPGConfig
     config = preset_config(env_id, kind, tau=0.5)
     assert config.tau == 0.5
-    for name, value in PRESETS[env_id].options.items():
+    for name, value in (PRESETS | SUITES)[env_id].options.items():
         assert getattr(config, name) == value
 
 

@@ -19,7 +19,7 @@ from ddpg import DDPGConfig, DQNConfig
 from ddpg.agents.off_policy import agent_for, load_agent
 from ddpg.config.algorithm_options import NORMS
 from ddpg.config.options import from_toml
-from ddpg.config.presets import PRESETS, RECIPES, preset_config, read_recipe
+from ddpg.config.presets import PRESETS, RECIPES, SUITES, preset_config, read_recipe
 from ddpg.exports import export as exporting
 from ddpg.exports import formats, policy_file, policy_graph
 from ddpg.exports.export import FORMATS, Rounding, compare, sample_observations
@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
 
 AXES = Case(
-    preset=[*PRESETS, "of one's own"],
+    preset=[*PRESETS, *SUITES, "of one's own"],
     recipe=[AS_IT_IS, *RECIPES],
     bounding=[AS_IT_IS, *BOUNDINGS],
     norm=[AS_IT_IS, None, *NORMS],
