@@ -1,8 +1,8 @@
-"""Every flag of every command with values that nobody should pass: refused in one line, before anything begins.
+"""Every flag of every command refuses hostile values in one line, before the command starts any work.
 
-Commands and flags are read off :data:`ddpg.cli.main.COMMANDS`. What a command would begin (an agent, a comparison, a
-process of a cell) is replaced by a refusal that the command line does not know, so that a hostile value which is taken
-fails the test.
+Commands and flags come from :data:`ddpg.cli.main.COMMANDS`. The work that a command would start (an agent, a
+comparison, a process of a cell) is replaced by an exception that the command line does not handle, so that a test fails
+if its flag accepts a hostile value.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ VALUES = {
     "brackets": "[[[[",
     "true": "true",
 }
-# Taken by right: a path may have almost any name, and leave to import a module that nothing asks for does nothing.
-TAKEN = {"allow_import": {*VALUES}, "v_min": {"minus one"}, "v_max": {"minus one"}}
+# Valid values: a path may have almost any name, and allowing imports of an unused module has no effect.
+ACCEPTED = {"allow_import": {*VALUES}, "v_min": {"minus one"}, "v_max": {"minus one"}}
 PATHS = {*VALUES} - {"5001 digits", "5001 digits below zero", "100 kB", "empty", "null character"}
 STUDY = 'environments = ["Pendulum-v1"]\ntotal_timesteps = 100\nevaluation_interval = 50\n'
 
 
 class Begun(BaseException):
-    """What begins where nothing may."""
+    """Raised when a command would start its work."""
 
 
 def begin(*arguments, **options):
@@ -45,8 +45,8 @@ def begin(*arguments, **options):
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory):
-    """Return the positional arguments of each command that would work."""
+def valid_arguments(tmp_path_factory):
+    """Return valid positional arguments of each command."""
     folder = tmp_path_factory.mktemp("hostile")
     small = ["--hidden", "2", "--batch-size", "2", "--learning-starts", "2", "--no-jit", "--optimizer", "sgd"]
     steps = ["--seed", "0", "--total-timesteps", "4", "--evaluation-interval", "2", "--evaluation-episodes", "1"]
@@ -59,7 +59,7 @@ def usual(tmp_path_factory):
 
 
 @pytest.fixture
-def nothing_begins(monkeypatch, tmp_path):
+def no_work(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name in (
         *("runs.training.agent_for", "runs.training.load_agent", "agents.off_policy.load_agent"),
@@ -67,7 +67,7 @@ def nothing_begins(monkeypatch, tmp_path):
         *("studies.scheduler.engine_of", "studies.tuning.engine_of"),
     ):
         monkeypatch.setattr(f"ddpg.{name}", begin)
-    # Nor the process that draws: it would have to load TensorFlow for each value.
+    # Nor does the drawing process start, which would be slow for so many values.
     drawn = types.SimpleNamespace(spaces=None)
     monkeypatch.setattr("ddpg.runs.saved_policy.drawing", lambda env_id, wrappers: contextlib.nullcontext(drawn))
 
@@ -76,20 +76,22 @@ def flags_of_command(name):
     return COMMANDS[name].flags() | (_options_of_all_algorithms() if COMMANDS[name] is Train else {})
 
 
-def taken(name, flag):
-    """Return the values that a flag takes."""
+def accepted(name, flag):
+    """Return the hostile values that a flag accepts."""
     fields = {field.name: field for field in dataclasses.fields(COMMANDS[name])}
     is_path = flag in fields and fields[flag].metadata.get("is_path")
-    return PATHS if is_path and not fields[flag].metadata.get("positional") else TAKEN.get(flag, set())
+    return PATHS if is_path and not fields[flag].metadata.get("positional") else ACCEPTED.get(flag, set())
 
 
-def check(name, flag, values, usual, capsys):
+def check(name, flag, values, valid_arguments, capsys):
     """Give a flag, or a positional argument, one hostile value after the other."""
     fields = {field.name: field for field in dataclasses.fields(COMMANDS[name])}
     positional = flag in fields and fields[flag].metadata.get("positional")
     wrong = {}
     for value in values:
-        words = [VALUES[value]] if positional else [*usual[name], "--" + flag.replace("_", "-"), VALUES[value]]
+        words = (
+            [VALUES[value]] if positional else [*valid_arguments[name], "--" + flag.replace("_", "-"), VALUES[value]]
+        )
         try:
             with within_bounds():
                 status = main([name, *words])
@@ -102,32 +104,32 @@ def check(name, flag, values, usual, capsys):
         if (
             value not in wrong
             and not (status == 2 and one_line)
-            and not (status in (0, None) and value in taken(name, flag))
+            and not (status in (0, None) and value in accepted(name, flag))
         ):
             wrong[value] = f"status {status}, {errors[:150]!r}"
     assert not wrong
 
 
 CASES = [(name, flag) for name in COMMANDS for flag in flags_of_command(name)]
-TRAIN = [case for case in CASES if case[0] == "train"]  # reading its hundred flags takes 0.1 s
+TRAIN = [case for case in CASES if case[0] == "train"]  # parsing its hundred flags takes 0.1 s
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("plot", "runs", "zoo")])
-def test_what_a_command_begins_is_seen(name, usual, nothing_begins):
+def test_commands_with_valid_arguments_start_work(name, valid_arguments, no_work):
     with pytest.raises(Begun):
-        main([name, *usual[name]])
+        main([name, *valid_arguments[name]])
 
 
 @pytest.mark.parametrize(("name", "flag"), CASES, ids=map(" ".join, CASES))
-def test_hostile_values_are_refused_in_one_line(name, flag, usual, nothing_begins, capsys):
-    begin = zlib.crc32(flag.encode()) % len(VALUES) if name == "train" else 0
-    check(name, flag, list(VALUES)[begin :: len(VALUES) if name == "train" else 1], usual, capsys)
+def test_hostile_values_are_refused_in_one_line(name, flag, valid_arguments, no_work, capsys):
+    first = zlib.crc32(flag.encode()) % len(VALUES) if name == "train" else 0
+    check(name, flag, list(VALUES)[first :: len(VALUES) if name == "train" else 1], valid_arguments, capsys)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "flag"), TRAIN, ids=map(" ".join, TRAIN))
-def test_all_of_them_for_train(name, flag, usual, nothing_begins, capsys):
-    check(name, flag, VALUES, usual, capsys)
+def test_all_hostile_values_of_train(name, flag, valid_arguments, no_work, capsys):
+    check(name, flag, VALUES, valid_arguments, capsys)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_all_of_them_for_train(name, flag, usual, nothing_begins, capsys):
         ("tune", ["--fresh-seeds", "1000000000"]),
     ],
 )
-def test_sizes_that_no_study_comes_near_are_refused(command, flags, usual, nothing_begins, capsys):
+def test_absurd_sizes_of_studies_are_refused(command, flags, valid_arguments, no_work, capsys):
     with within_bounds():
-        assert main([command, *usual[command], *flags]) == 2
+        assert main([command, *valid_arguments[command], *flags]) == 2
     assert flags[0][2:].replace("-", "_") in capsys.readouterr().err

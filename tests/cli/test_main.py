@@ -1,4 +1,4 @@
-"""The ``ddpg`` command: run directories, evaluation, resuming, interrupts, and one line for every mistake."""
+"""The ``ddpg`` command: run directories, evaluation, resuming, interrupts, and one-line errors."""
 
 import contextlib
 import csv
@@ -27,7 +27,7 @@ from ddpg.cli.main import main
 from ddpg.runs import run_directory, saved_policy
 
 v1 = tf.compat.v1
-# Not compiled, but for test_discrete_actions_train_a_dqn.
+# Only test_discrete_actions_train_a_dqn compiles its updates.
 TINY = [
     "--hidden",
     "8",
@@ -56,7 +56,7 @@ def rows(path):
 
 
 def read_until(stream, pattern):
-    """Read from a pipe until ``pattern`` is there; fail where it is closed before, or silent for minutes."""
+    """Read from a pipe until ``pattern`` matches; fail if it is closed before, or silent for two minutes."""
     text = ""
     while not re.search(pattern, text):
         assert select.select([stream], [], [], 120)[0], f"silent after {text!r}"
@@ -118,8 +118,8 @@ def test_evaluate_json_is_alone_on_stdout(run, capsys):
     assert earlier["timesteps"] == 200
 
 
-def test_evaluate_takes_the_newest_checkpoint_of_a_run_that_goes_on(run, tmp_path, capsys, monkeypatch):
-    """The training process has replaced the checkpoints that were there when the command began."""
+def test_evaluate_takes_the_newest_checkpoint_of_a_run_that_is_training(run, tmp_path, capsys, monkeypatch):
+    """The training process has replaced the checkpoints since the command started."""
     moving = tmp_path / "1"
     shutil.copytree(run, moving)
     newest, made = moving / "checkpoints" / "400", saved_policy.make_env
@@ -133,7 +133,7 @@ def test_evaluate_takes_the_newest_checkpoint_of_a_run_that_goes_on(run, tmp_pat
     assert (status, json.loads(out)["checkpoint"]) == (0, "401")
 
 
-def test_watch_shows_the_checkpoint_from_the_seed_that_was_asked_for(run, capsys, monkeypatch):
+def test_watch_uses_the_given_checkpoint_and_seed(run, capsys, monkeypatch):
     shown = []
 
     def watch_drawn(agent, drawn, episodes, seed, title):
@@ -146,19 +146,19 @@ def test_watch_shows_the_checkpoint_from_the_seed_that_was_asked_for(run, capsys
     assert all("Pendulum-v1 after" in row[4] for row in shown)
 
 
-def test_evaluate_for_people(run, capsys):
+def test_evaluate_without_json(run, capsys):
     status, out, _ = command("evaluate", run, "--episodes", 2, capsys=capsys)
     assert status == 0
     assert "Pendulum-v1 after 400 steps: mean return" in out
 
 
-def test_an_export_says_of_what_the_difference_is_a_share(run, tmp_path, monkeypatch, capsys):
+def test_export_names_the_unit_of_the_difference(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert "of the actions' half-range\n" in command("export", run, "-o", tmp_path / "policy", capsys=capsys)[1]
     assert "of the largest of the values\n" in command("export", "zoo:CartPole-v1", capsys=capsys)[1]
 
 
-def test_policy_leaves_the_run(run, tmp_path, capsys):
+def test_a_policy_is_exported_from_a_run(run, tmp_path, capsys):
     policy = tmp_path / "policy"
     status, out, _ = command("export", run, "-o", policy, "--checkpoint", "200", "--json", capsys=capsys)
     summary = json.loads(out)
@@ -197,21 +197,21 @@ def test_runs_are_recorded_listed_and_plotted(run, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize("name", ["a.v2", "nowhere/a.png"])
-def test_where_a_picture_cannot_be_is_said_before_anything_is_computed(name, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ddpg.cli.inspect.import_from_working_directory", lambda *_: pytest.fail("it was begun"))
+def test_a_bad_path_of_a_picture_is_refused_before_anything_is_computed(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ddpg.cli.inspect.import_from_working_directory", lambda *_: pytest.fail("work has started"))
     status, _, errors = command("paths", "Pendulum-v1", "--picture", tmp_path / name, capsys=capsys)
     assert status == 2
     assert str(name) in errors
 
 
-def test_paths_are_of_continuous_actions(capsys):
+def test_paths_needs_continuous_actions(capsys):
     status, _, errors = command("paths", "CartPole-v1", capsys=capsys)
     assert status == 2
     assert "action space Discrete(2) is not a Box; DDPG acts in continuous spaces" in errors
 
 
 def test_training_is_reproducible_and_numbers_its_runs(run, capsys):
-    """``run`` is the first in its folder."""
+    """The fixture ``run`` is number 1 in its folder."""
     root = run.parents[1]
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     status, out, _ = command(
@@ -225,7 +225,7 @@ def test_training_is_reproducible_and_numbers_its_runs(run, capsys):
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_toml_then_flags(tmp_path, capsys):
+def test_flags_override_toml(tmp_path, capsys):
     (tmp_path / "c.toml").write_text('hidden = [8]\ngamma = 0.5\nbatch_size = 8\nnorm = "layer"')
     arguments = ["--config", tmp_path / "c.toml", "--gamma", 0.6, "--no-jit", "--updates-per-call", 1]
     status, out, _ = command(
@@ -304,8 +304,6 @@ def test_evaluate_refuses_zero_episodes(run, capsys):
 
 
 def test_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
-    import shutil
-
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     path = copy / "checkpoints" / "400" / "variables.safetensors"
@@ -315,7 +313,7 @@ def test_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
     assert "does not match its checksum" in err
 
 
-def started(*arguments, folder, **options):
+def start_training(*arguments, folder, **options):
     return subprocess.Popen(
         [sys.executable, "-m", "ddpg.cli.main", "train", *arguments],
         cwd=folder,
@@ -328,9 +326,9 @@ def started(*arguments, folder, **options):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_interrupt_saves_and_resume_goes_on(tmp_path, number, capsys):
+def test_interrupt_saves_and_resume_continues(tmp_path, number, capsys):
     arguments = ["Pendulum-v1", *TINY, "--seed", "0", "--total-timesteps", "1000000", "--evaluation-episodes", "1"]
-    process = started(*arguments, folder=tmp_path)
+    process = start_training(*arguments, folder=tmp_path)
     run = tmp_path / "runs" / "Pendulum-v1" / "1"
     begun = read_until(process.stderr, r"([6-9]\d\d|\d{4,})/1000000 ")  # three episodes, on the progress bar
     process.send_signal(number)
@@ -342,8 +340,8 @@ def test_interrupt_saves_and_resume_goes_on(tmp_path, number, capsys):
     assert f"ddpg: {number.name}: the run will be saved" in err
     stopped = int(run_directory.checkpoints(run)[-1].name)
     assert f"saved at {stopped:,} of 1,000,000 steps; it goes on as if it had not been interrupted" in err
-    told = out + err
-    assert (told.count("ddpg resume"), told.count("mean return"), told.count("evaluation return")) == (1, 1, 0)
+    output = out + err
+    assert (output.count("ddpg resume"), output.count("mean return"), output.count("evaluation return")) == (1, 1, 0)
     assert f"Everything is in {run.relative_to(tmp_path)}" in out
     assert stopped % 200 == 0
     assert (run / "learning_curve.png").exists()
@@ -369,7 +367,7 @@ def test_a_warning_is_one_line_without_its_source(monkeypatch, capsys):
         warnings.warn("in colour", stacklevel=2)
 
     monkeypatch.setattr("ddpg.cli.main._run", warned)
-    with warnings.catch_warnings():  # of pytest, which records warnings
+    with warnings.catch_warnings():  # pytest records warnings
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, category, *place, **_: sys.stderr.write(
             warnings.formatwarning(message, category, *place)
@@ -381,37 +379,37 @@ def test_a_warning_is_one_line_without_its_source(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_signals_are_answered_while_tensorflow_compiles_and_a_second_one_ends_the_run(tmp_path):
-    # Nothing of Python runs in the main thread while the first update is compiled.
+def test_signals_are_answered_while_tensorflow_compiles(tmp_path):
+    # No Python code runs in the main thread while the first update is compiled.
     slow = ["--hidden", *["64"] * 8, "--updates-per-call", "1", "--learning-starts", "0", "--batch-size", "8"]
-    process = started("Pendulum-v1", *slow, "--seed", "0", folder=tmp_path)
+    process = start_training("Pendulum-v1", *slow, "--seed", "0", folder=tmp_path)
     read_until(process.stderr, r" 0/10000 ")
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
     read_until(process.stderr, r"SIGTERM: the run will be saved")
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=20)[1]
-    assert not re.search(r" [1-9]\d*/10000 ", said)
-    assert "SIGINT again: ended at once; go on from step 0 with: ddpg resume runs/Pendulum-v1/1" in said
+    messages = process.communicate(timeout=20)[1]
+    assert not re.search(r" [1-9]\d*/10000 ", messages)
+    assert "SIGINT again: ended at once; go on from step 0 with: ddpg resume runs/Pendulum-v1/1" in messages
     assert process.returncode == 130
     assert [path.name for path in run_directory.checkpoints(tmp_path / "runs" / "Pendulum-v1" / "1")] == ["0"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_to_all_processes_of_a_vector(tmp_path, number):
+def test_a_signal_to_all_processes_of_a_vector_environment(tmp_path, number):
     steps = ["--total-timesteps", "1000000", "--evaluation-interval", "500", "--evaluation-episodes", "1"]
     vector = ["--n-envs", "2", "--vectorization", "async"]
-    process = started("Pendulum-v1", *TINY, *vector, *steps, folder=tmp_path, start_new_session=True)
+    process = start_training("Pendulum-v1", *TINY, *vector, *steps, folder=tmp_path, start_new_session=True)
     run = tmp_path / "runs" / "Pendulum-v1" / "1"
     read_until(process.stderr, r"[5-9]\d\d/1000000 ")
-    if number == signal.SIGKILL:  # of the parent alone: the others must see that it is gone
+    if number == signal.SIGKILL:  # only the parent: the others must notice its death
         process.kill()
     else:
         os.killpg(process.pid, number)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), said
-    assert "ddpg: error" not in said
+    messages = process.communicate(timeout=60)[1]
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), messages
+    assert "ddpg: error" not in messages
     deadline = time.monotonic() + 60
     while subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True).stdout:
         assert time.monotonic() < deadline, "processes are left"
@@ -421,15 +419,15 @@ def test_a_signal_to_all_processes_of_a_vector(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_a_signal_during_the_start_leaves_nothing(tmp_path):
-    process = started("Pendulum-v1", folder=tmp_path)
+def test_a_signal_during_the_start_leaves_no_files(tmp_path):
+    process = start_training("Pendulum-v1", folder=tmp_path)
     time.sleep(1.5)
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=120)[1]
+    messages = process.communicate(timeout=120)[1]
     assert process.returncode == 130
-    assert "Traceback" not in said
-    if "SIGINT: the run will be saved" in said:  # not where it came before anybody could take it
-        assert "ddpg: interrupted: nothing was begun" in said
+    assert "Traceback" not in messages
+    if "SIGINT: the run will be saved" in messages:  # unless it came before the handler was installed
+        assert "ddpg: interrupted: nothing was begun" in messages
     assert not (tmp_path / "runs").exists()
 
 
@@ -449,39 +447,33 @@ def test_discrete_actions_train_a_dqn(tmp_path, capsys):
     assert main(["resume", str(run), "--total-timesteps", "450", "--no-progress-bar"]) == 0
 
 
-def helped(stdout, unbuffered):
-    """Return how ``ddpg --help`` ended and what stood on stderr; buffered, it is the process's end that writes."""
-    command, surroundings = [sys.executable, "-m", "ddpg", "--help"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=surroundings)
+def run_help(stdout, unbuffered):
+    """Return the status and stderr of ``ddpg --help``; if buffered, Python writes stdout when the process ends."""
+    command, variables = [sys.executable, "-m", "ddpg", "--help"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=variables)
     return done.returncode, done.stderr
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_nobody_reads_what_is_printed(unbuffered):
+def test_a_closed_pipe_is_no_error(unbuffered):
     """As ``ddpg --help | grep -q train`` with pipefail."""
     reading, writing = os.pipe()
     os.close(reading)
-    assert helped(writing, unbuffered) == (0, "")
+    assert run_help(writing, unbuffered) == (0, "")
     os.close(writing)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_the_disk_of_stdout_is_full(unbuffered):
+def test_a_full_disk_behind_stdout_is_one_line(unbuffered):
     with Path("/dev/full").open("w") as full:
-        status, told = helped(full, unbuffered)
-    assert (status, told) == (4, "ddpg: error: No space left on device (ENOSPC); nothing else was changed\n")
-
-
-def test_there_is_no_stdout():
-    """As ``ddpg --help >&-``."""
-    done = subprocess.run(["sh", "-c", f"exec {sys.executable} -m ddpg --help >&-"], stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+        status, error = run_help(full, unbuffered)
+    assert (status, error) == (4, "ddpg: error: No space left on device (ENOSPC); nothing else was changed\n")
 
 
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
     """As ``ddpg train ... 2>&1 | head -c 100``."""
-    process = started(
+    process = start_training(
         *("Pendulum-v1", *TINY, "--total-timesteps", "600", "--evaluation-interval", "200"),
         *("--evaluation-episodes", "1"),
         folder=tmp_path,
@@ -504,10 +496,10 @@ def test_help_needs_no_tensorflow():
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
-def test_operations_are_deterministic_beside_a_gpu(gpus, monkeypatch):
-    """On a GPU sums are otherwise made in another order from run to run."""
-    asked = []
+def test_operations_are_deterministic_on_a_gpu(gpus, monkeypatch):
+    """Otherwise a GPU adds numbers in another order in every run."""
+    calls = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * gpus)
-    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: asked.append("deterministic"))
+    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: calls.append("deterministic"))
     import_with_tensorflow(say=False)
-    assert asked == ["deterministic"] * gpus
+    assert calls == ["deterministic"] * gpus

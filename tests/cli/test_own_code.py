@@ -1,4 +1,4 @@
-"""Paths and algorithms of one's own, named ``module:Name`` by flags and files: imported where that is allowed."""
+"""Custom code that flags and files name as ``module:Name``, such as gradient paths, is imported only if allowed."""
 
 import contextlib
 import dataclasses
@@ -137,13 +137,13 @@ class CautiousUpdate(ddpg.DDPGUpdate):
 
 @dataclasses.dataclass(frozen=True)
 class LostConfig(DDPGConfig):
-    """Of no algorithm."""
+    """The config of no algorithm."""
 
 
 Cautious = Algorithm(CautiousConfig, CautiousUpdate)
 ALGORITHMS["Careful"] = Cautious
 '''
-# For each option that takes code, what the module has for it.
+# For each option that takes code, the module's object for it.
 CODE = {
     **{"policy_gradient": "path", "td_target": "td_path", "critic_loss": "loss", "activation": "activation"},
     **{"learning_rate_schedule": "schedule", "actor_learning_rate_schedule": "schedule"},
@@ -160,7 +160,7 @@ NETWORKS = f"--actor-network own_code:actor --critic-network own_code:critic {AL
 
 @contextlib.contextmanager
 def working_in(folder):
-    """Work in a folder that has the module ``own_code``, and forget what it registers."""
+    """Work in a folder that has the module ``own_code``; undo its registrations afterwards."""
     (folder / "own_code.py").write_text(MODULE)
     with pytest.MonkeyPatch.context() as patch, mock.patch.dict(ALGORITHMS), mock.patch.dict(CONFIGS):
         patch.chdir(folder)
@@ -183,8 +183,8 @@ def own_code(folder, monkeypatch):
     return importlib.import_module("own_code")
 
 
-def done(command):
-    """Return the status of a command line."""
+def status_of(command):
+    """Run a command line; return its status."""
     return main(shlex.split(command))
 
 
@@ -192,8 +192,8 @@ def weights(run="runs/Pendulum-v1/1"):
     return checkpoint.read(checkpoint.find(run))[1]["variables"]
 
 
-def said(capsys):
-    """Return the one line of an error or a warning."""
+def stderr_line(capsys):
+    """Return the only line on stderr."""
     err = capsys.readouterr().err
     assert err.count("\n") == 1, err
     return err
@@ -202,14 +202,14 @@ def said(capsys):
 # -- options ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_option_that_takes_an_object_takes_its_name(own_code):
+def test_every_option_that_takes_an_object_also_takes_its_name(own_code):
     fields = {(kind, field.name) for kind in (DDPGConfig, DQNConfig) for field in dataclasses.fields(kind)}
     takes_names = {name for kind, name in fields if field_type(kind, name)[0] is str}
     assert {name for kind, name in fields if name in takes_names and non_string_types(kind, name)} == {*CODE}
 
 
 @pytest.mark.parametrize("name", CODE)
-def test_a_name_becomes_the_object_where_that_is_allowed_and_is_saved_as_the_name(name, own_code):
+def test_an_allowed_name_becomes_the_object_and_is_saved_as_the_name(name, own_code):
     reference = f"own_code:{CODE[name]}"
     kind = DDPGConfig if name in DDPGConfig.__dataclass_fields__ else DQNConfig
     with refuses(UsageError, name, reference, "--allow-import own_code"):
@@ -223,20 +223,20 @@ def test_a_name_becomes_the_object_where_that_is_allowed_and_is_saved_as_the_nam
         assert kind(**read) == config
         assert f'{name} = "{reference}"' in as_toml(config.to_json())
     with refuses(UsageError, name, reference, "--allow-import own_code"):
-        kind.from_json(config.to_json())  # what was allowed is not for good
+        kind.from_json(config.to_json())  # the permission has ended
 
 
-def test_only_the_modules_that_are_named_are_allowed(own_code):
+def test_only_the_named_modules_are_allowed(own_code):
     with imports_allowed(["own", "own_code.sub"]), refuses(UsageError, "--allow-import own_code"):
         DDPGConfig(td_target="own_code:td_path")
 
 
-def test_what_is_no_option_for_code_takes_no_name(own_code):
+def test_an_option_that_takes_no_code_takes_no_name(own_code):
     with imports_allowed(["own_code"]), refuses(UsageError, "block own_code:path 'plain' 'residual'"):
         DDPGConfig(block="own_code:path")
 
 
-# -- what can be wrong ------------------------------------------------------------------------------------------------
+# -- mistakes ---------------------------------------------------------------------------------------------------------
 
 WRONG = {
     "--policy-gradient own_code:path": "policy_gradient own_code:path --allow-import own_code",
@@ -274,27 +274,27 @@ WRONG = {
 
 
 @pytest.mark.parametrize("flags", WRONG)
-def test_what_is_wrong_is_one_line(flags, folder, capsys):
+def test_mistakes_are_one_line(flags, folder, capsys):
     (folder / "broken.py").write_text("1 / 0")
     (folder / "script.py").write_text("raise SystemExit(3)")
     (folder / "needy.py").write_text("import no_such_package")
-    assert done(f"{TRAIN} {flags}") == 2
-    line = said(capsys)
+    assert status_of(f"{TRAIN} {flags}") == 2
+    line = stderr_line(capsys)
     with refuses(UsageError, WRONG[flags]):
         raise UsageError(line)
     assert not (folder / "runs").exists()
 
 
 def test_an_algorithm_for_other_actions_is_refused(folder, capsys):
-    assert done(f"train CartPole-v1 --algorithm own_code:Cautious {ALLOW}") == 2
+    assert status_of(f"train CartPole-v1 --algorithm own_code:Cautious {ALLOW}") == 2
     with refuses(UsageError, "own_code:Cautious DDPG CartPole-v1 DQNConfig"):
-        raise UsageError(said(capsys))
+        raise UsageError(stderr_line(capsys))
 
 
 @pytest.mark.parametrize("flags", ["--policy-gradient own_code:down", "--td-target own_code:td_up"])
-def test_a_wrong_sign_is_one_line(flags, folder):
+def test_a_wrong_sign_is_warned_about_in_one_line(flags, folder):
     with pytest.warns(UserWarning, match=flags.rpartition(":")[2]) as caught:
-        assert done(f"{TRAIN} {flags} {ALLOW}") == 0
+        assert status_of(f"{TRAIN} {flags} {ALLOW}") == 0
     assert ["\n" in str(one.message) for one in caught] == [False]
 
 
@@ -303,13 +303,13 @@ def test_a_wrong_sign_is_one_line(flags, folder):
 
 @pytest.fixture(scope="module")
 def made_once(tmp_path_factory):
-    """The runs of these flags, each made when first asked for, where the module ``own_code`` is."""
+    """Return a function that trains with the given flags, once, in a folder that has the module ``own_code``."""
     made = {}
 
     def make(flags):
         if flags not in made:
             with working_in(tmp_path_factory.mktemp("made")) as folder:
-                assert done(f"{TRAIN} {flags}") == 0
+                assert status_of(f"{TRAIN} {flags}") == 0
                 made[flags] = folder / "runs/Pendulum-v1/1"
         return made[flags]
 
@@ -318,17 +318,17 @@ def made_once(tmp_path_factory):
 
 @pytest.fixture
 def trained(folder, made_once, capsys):
-    """A run with paths of one's own."""
+    """A run with custom gradient paths."""
     run = made_once(f"--policy-gradient own_code:cloning --td-target own_code:td_path {ALLOW}")
     capsys.readouterr()
     return shutil.copytree(run, folder / "runs/Pendulum-v1/1")
 
 
-def test_a_run_is_the_one_that_python_makes_and_its_files_hold_the_names(trained, own_code):
+def test_a_run_equals_that_of_python_and_its_files_hold_the_names(trained, own_code):
     config = DDPGConfig(**SMALL, policy_gradient=own_code.cloning, td_target=own_code.td_path)
-    told = {"seed": 0, "total_timesteps": 60, "evaluation_interval": 60, "evaluation_episodes": 1}
-    same = weights(train("Pendulum-v1", config, **told, progress_bar=False))
-    plain = weights(train("Pendulum-v1", DDPGConfig(**SMALL), **told, progress_bar=False))
+    settings = {"seed": 0, "total_timesteps": 60, "evaluation_interval": 60, "evaluation_episodes": 1}
+    same = weights(train("Pendulum-v1", config, **settings, progress_bar=False))
+    plain = weights(train("Pendulum-v1", DDPGConfig(**SMALL), **settings, progress_bar=False))
     for name, values in weights(trained).items():
         np.testing.assert_array_equal(values, same[name])
     assert any((values != plain[name]).any() for name, values in same.items())
@@ -346,61 +346,62 @@ def test_a_run_is_the_one_that_python_makes_and_its_files_hold_the_names(trained
         "export {}",
     ],
 )
-def test_who_makes_its_agent_must_allow_it_again(command, trained, monkeypatch, capsys):
+def test_commands_that_load_the_agent_must_allow_the_import_again(command, trained, monkeypatch, capsys):
     few_frames(monkeypatch)
     command = command.format("runs/Pendulum-v1/1")
-    assert done(command) == 2
+    assert status_of(command) == 2
     with refuses(UsageError, "own_code:td_path --allow-import own_code"):
-        raise UsageError(said(capsys))
+        raise UsageError(stderr_line(capsys))
     assert "own_code" not in sys.modules
-    assert done(f"{command} {ALLOW}") == 0
+    assert status_of(f"{command} {ALLOW}") == 0
 
 
-def test_the_command_that_is_printed_allows_it(folder, capsys):
-    assert done(f"{TRAIN} --policy-gradient own_code:path {ALLOW}") == 0
-    told = capsys.readouterr().out.partition("evaluate it with: ddpg ")[2].splitlines()[0]
-    assert "--allow-import own_code" in told
-    assert done(f"{told} --episodes 1") == 0
+def test_the_printed_command_allows_the_import(folder, capsys):
+    assert status_of(f"{TRAIN} --policy-gradient own_code:path {ALLOW}") == 0
+    command = capsys.readouterr().out.partition("evaluate it with: ddpg ")[2].splitlines()[0]
+    assert "--allow-import own_code" in command
+    assert status_of(f"{command} --episodes 1") == 0
 
 
-def test_a_resumed_run_ends_as_one_that_was_not_interrupted(folder):
+def test_a_resumed_run_equals_an_uninterrupted_one(folder):
     flags = f"{FLAGS} --policy-gradient own_code:path {NETWORKS} --evaluation-episodes 1 --no-progress-bar --seed 0"
-    assert done(f"train Pendulum-v1 {flags} --total-timesteps 400 --evaluation-interval 200") == 0
-    assert done(f"train Pendulum-v1 {flags} --total-timesteps 200 --evaluation-interval 200") == 0
-    assert done(f"resume runs/Pendulum-v1/2 --total-timesteps 400 --no-progress-bar {ALLOW}") == 0
+    assert status_of(f"train Pendulum-v1 {flags} --total-timesteps 400 --evaluation-interval 200") == 0
+    assert status_of(f"train Pendulum-v1 {flags} --total-timesteps 200 --evaluation-interval 200") == 0
+    assert status_of(f"resume runs/Pendulum-v1/2 --total-timesteps 400 --no-progress-bar {ALLOW}") == 0
     one, other = weights(), weights("runs/Pendulum-v1/2")
     assert all((one[name] == other[name]).all() for name in one)
 
 
 def test_a_toml_file_needs_the_flag_too(folder, capsys):
     (folder / "mine.toml").write_text('policy_gradient = "own_code:path"')
-    assert done(f"{TRAIN} --config mine.toml") == 2
-    assert "--allow-import own_code" in said(capsys)
-    assert done(f"{TRAIN} --config mine.toml {ALLOW}") == 0
+    assert status_of(f"{TRAIN} --config mine.toml") == 2
+    assert "--allow-import own_code" in stderr_line(capsys)
+    assert status_of(f"{TRAIN} --config mine.toml {ALLOW}") == 0
 
 
 # -- networks ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_with_networks_is_the_one_that_python_makes(folder, own_code):
-    assert done(f"{TRAIN} {NETWORKS} --n-envs 2") == 0
+def test_a_run_with_networks_equals_that_of_python(folder, own_code):
+    assert status_of(f"{TRAIN} {NETWORKS} --n-envs 2") == 0
     document = run_directory.read_config(folder / "runs/Pendulum-v1/1")
-    told = {name: document[name] for name in ("seed", "total_timesteps", "evaluation_interval", "evaluation_episodes")}
+    names = ("seed", "total_timesteps", "evaluation_interval", "evaluation_episodes")
+    settings = {name: document[name] for name in names}
     networks = {"actor_network": own_code.actor, "critic_network": own_code.critic}
-    again = train("Pendulum-v1", DDPGConfig(**SMALL, **networks), **told, n_envs=2, progress_bar=False)
+    again = train("Pendulum-v1", DDPGConfig(**SMALL, **networks), **settings, n_envs=2, progress_bar=False)
     one, same = weights(), weights(again)
     shapes = {name: value.shape for name, value in one.items() if name.endswith("/w:0")}
     assert {*shapes.values()} == {(3, 5), (5, 4), (6, 4)}
     assert all((one[name] == same[name]).all() for name in one)
     saved = checkpoint.read(checkpoint.find(again))[0]["config"]
-    assert saved["actor_network"] == "own_code:actor"  # the object that the flag imported has its name
+    assert saved["actor_network"] == "own_code:actor"  # the imported object is saved as its name
 
 
 def test_a_run_with_networks_is_exported(folder):
-    assert done(f"{TRAIN} {NETWORKS}") == 0
+    assert status_of(f"{TRAIN} {NETWORKS}") == 0
     for format in ("numpy", "c"):
-        assert done(f"export runs/Pendulum-v1/1 --format {format} -o {format}") == 2
-        assert done(f"export runs/Pendulum-v1/1 --format {format} -o {format} {ALLOW}") == 0
+        assert status_of(f"export runs/Pendulum-v1/1 --format {format} -o {format}") == 2
+        assert status_of(f"export runs/Pendulum-v1/1 --format {format} -o {format} {ALLOW}") == 0
     with imports_allowed(["own_code"]):
         agent = load_agent("runs/Pendulum-v1/1")
     observation = np.array([1.0, 0.0, 0.5], np.float32)
@@ -408,47 +409,47 @@ def test_a_run_with_networks_is_exported(folder):
     assert (folder / "c/policy.c").is_file()
 
 
-def test_a_q_network_is_named_too(folder):
+def test_a_run_with_a_named_q_network(folder):
     flags = "--hidden 4 --batch-size 4 --learning-starts 20 --updates-per-call 5 --no-jit"
-    assert done(f"train CartPole-v1 {flags} {STEPS} --q-network own_code:q {ALLOW}") == 0
+    assert status_of(f"train CartPole-v1 {flags} {STEPS} --q-network own_code:q {ALLOW}") == 0
     assert [value.shape for name, value in weights("runs/CartPole-v1/1").items() if name == "q/only/w:0"] == [(4, 6)]
     assert run_directory.read_config(folder / "runs/CartPole-v1/1")["config"]["q_network"] == "own_code:q"
 
 
-def test_what_cannot_be_compiled_is_one_line(folder, capsys):
+def test_a_network_that_xla_cannot_compile_is_one_line(folder, capsys):
     flags = f"--actor-network own_code:cannot_be_compiled {ALLOW}"
-    assert done(f"{TRAIN.replace('--no-jit', '--jit')} {flags}") == 2
+    assert status_of(f"{TRAIN.replace('--no-jit', '--jit')} {flags}") == 2
     with refuses(UsageError, "Dawsn XLA --no-jit"):
         raise UsageError(capsys.readouterr().err.splitlines()[-1])
-    assert done(f"{TRAIN} {flags}") == 0
+    assert status_of(f"{TRAIN} {flags}") == 0
 
 
 # -- algorithms -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["Cautious", "CautiousConfig", "Careful"])
-def test_an_algorithm_is_named_by_its_value_its_options_or_its_entry(name, folder, made_once, capsys):
+def test_an_algorithm_is_named_by_variable_config_class_or_registered_name(name, folder, made_once, capsys):
     plain = weights(made_once(""))
     off = weights(made_once(f"--algorithm own_code:Cautious {ALLOW}"))
     expected = weights(made_once(f"--algorithm own_code:Cautious --caution 3 {ALLOW}"))
     assert all((off[name] == plain[name]).all() for name in plain)
     assert any((expected[name] != plain[name]).any() for name in plain)
-    assert done(f"{TRAIN} --algorithm own_code:{name} --caution 3 {ALLOW}") == 0
+    assert status_of(f"{TRAIN} --algorithm own_code:{name} --caution 3 {ALLOW}") == 0
     cautious = weights()
     assert all((cautious[name] == expected[name]).all() for name in plain)
     document = run_directory.read_config(folder / "runs/Pendulum-v1/1")
     assert (document["algorithm"], document["config"]["caution"]) == (f"own_code:{name}", 3.0)
     capsys.readouterr()
-    assert done("evaluate runs/Pendulum-v1/1 --episodes 1") == 2
-    assert "--allow-import own_code" in said(capsys)
-    assert done("runs") == 0
+    assert status_of("evaluate runs/Pendulum-v1/1 --episodes 1") == 2
+    assert "--allow-import own_code" in stderr_line(capsys)
+    assert status_of("runs") == 0
     assert "caution=3.0" in capsys.readouterr().out
     ALGORITHMS.pop(f"own_code:{name}")
-    assert done(f"resume runs/Pendulum-v1/1 --total-timesteps 80 --no-progress-bar {ALLOW}") == 0
+    assert status_of(f"resume runs/Pendulum-v1/1 --total-timesteps 80 --no-progress-bar {ALLOW}") == 0
 
 
-def test_its_options_are_in_its_help(folder, capsys):
-    assert done(f"train Pendulum-v1 --algorithm own_code:Cautious {ALLOW} --help") == 0
+def test_the_options_of_an_algorithm_are_in_its_help(folder, capsys):
+    assert status_of(f"train Pendulum-v1 --algorithm own_code:Cautious {ALLOW} --help") == 0
     assert "--caution" in capsys.readouterr().out
 
 
@@ -467,7 +468,7 @@ layers = { recipe = "ddpg", actor_network = "own_code:actor", critic_network = "
 """
 
 
-def test_a_study_names_code_and_its_cells_are_allowed_it(folder, own_code, tmp_path):
+def test_the_cells_of_a_study_allow_its_imports(folder, own_code, tmp_path):
     (folder / "mine.toml").write_text(STUDY)
     with refuses(UsageError, "mine.toml 'mine' own_code:path --allow-import own_code"):
         read_study("mine.toml", [], own_options)
@@ -488,15 +489,15 @@ def test_a_study_names_code_and_its_cells_are_allowed_it(folder, own_code, tmp_p
     check_same(tmp_path, groups, groups)
 
 
-def test_a_study_whose_code_is_wrong_does_not_begin(folder, own_code, capsys):
+def test_a_study_with_unsuitable_code_does_not_start(folder, own_code, capsys):
     (folder / "mine.toml").write_text(STUDY.replace("own_code:path", "own_code:td_path"))
-    assert done(f"study mine.toml {ALLOW} --no-progress-bar") == 2
+    assert status_of(f"study mine.toml {ALLOW} --no-progress-bar") == 2
     with refuses(UsageError, "mine.toml 'mine' policy_gradient own_code:td_path td_target"):
-        raise UsageError(said(capsys))
+        raise UsageError(stderr_line(capsys))
     assert not (folder / "studies").exists()
 
 
-def test_a_tuning_varies_code(folder, own_code):
+def test_a_tuning_can_vary_code(folder, own_code):
     space = {"policy_gradient": ["chain_rule", "own_code:path"], "caution": [0.0, 3.0]}
     space["actor_network"] = ["none", "own_code:actor"]
     (folder / "space.toml").write_text("\n".join(f"{name} = {json.dumps(values)}" for name, values in space.items()))
@@ -512,22 +513,22 @@ def test_a_tuning_varies_code(folder, own_code):
         chosen = {"policy_gradient": "own_code:path", "caution": 3.0, "actor_network": "own_code:actor"}
         trial = plan.trial(1, chosen)
         best = Trial(1, chosen, "complete", 1.0, {}, None)
-        told = tuning_report._best(Path("best.toml"), plan, best, [best], ["ddpg"], "")
+        report = tuning_report._best(Path("best.toml"), plan, best, [best], ["ddpg"], "")
     assert (trial.options["policy_gradient"], trial.options["caution"]) == ("own_code:path", 3.0)
     assert {"own_code:path", "own_code:actor"} <= {*trial.references}
     use = "ddpg train Pendulum-v1 --algorithm own_code:Cautious --allow-import own_code --config best.toml"
-    assert f"# Use: {use}\n" in told
+    assert f"# Use: {use}\n" in report
 
 
 @pytest.mark.slow
 def test_the_study_of_the_page_runs(folder, capsys):
-    """Three seeds of a path of one's own against the chain rule, and an algorithm, each cell in a process."""
+    """A custom path, the chain rule and a custom algorithm, with three seeds each; every cell has a process."""
     page = (Path(__file__).parents[2] / "docs/studies.md").read_text(encoding="utf-8")
     for name, text in re.findall(r"```\w+\n(# (?:mypaths\.py|mine\.toml)\n)(.*?)```", page, re.DOTALL):
         (folder / name.strip("# \n")).write_text(text.replace("10_000", "1_100"))
     with (folder / "mine.toml").open("a") as file:
         file.write('cautious = { algorithm = "own_code:Cautious", caution = 100 }\n')
-    assert done(f"study mine.toml {ALLOW} --allow-import mypaths --no-progress-bar") == 0
+    assert status_of(f"study mine.toml {ALLOW} --allow-import mypaths --no-progress-bar") == 0
     out = capsys.readouterr().out
     assert all(f"| Pendulum-v1 | {name} | 1,100 | 3 |" in out for name in ("chain_rule", "normalised", "cautious"))
     runs = {name: f"studies/mine/{name}/0/Pendulum-v1/1" for name in ("chain_rule", "normalised", "cautious")}
@@ -539,13 +540,13 @@ def test_the_study_of_the_page_runs(folder, capsys):
 
 
 @pytest.mark.slow
-def test_the_study_of_networks_runs(folder, capsys):
-    """The page's two configurations, a seed of each, and their difference."""
+def test_the_study_of_the_networks_page_runs(folder, capsys):
+    """The page's two configurations with one seed each; their networks differ."""
     page = (Path(__file__).parents[2] / "docs/how_to/networks.md").read_text(encoding="utf-8")
     for name, text in re.findall(r"```\w+\n(# (?:mynetworks\.py|layers\.toml)\n)(.*?)```", page, re.DOTALL):
         text = text.replace("seeds = 3", "total_timesteps = 1_100")
         (folder / name.strip("# \n")).write_text(text)
-    assert done("study layers.toml --allow-import mynetworks --no-progress-bar") == 0
+    assert status_of("study layers.toml --allow-import mynetworks --no-progress-bar") == 0
     out = capsys.readouterr().out
     assert all(f"| Pendulum-v1 | {name} | 1,100 | 1 |" in out for name in ("usual", "late_action"))
     runs = [weights(f"studies/layers/{name}/0/Pendulum-v1/1") for name in ("usual", "late_action")]

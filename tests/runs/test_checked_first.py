@@ -1,4 +1,4 @@
-"""What ``train`` refuses, before a run directory or anything else is made."""
+"""``train`` refuses bad arguments before it creates a run directory, and reports bad transitions and cut episodes."""
 
 import functools
 import sys
@@ -36,12 +36,12 @@ def refused(tmp_path, message, env_id="faulty/None-v0", config=SMALL, **options)
         *(("evaluation_episodes", value, 1) for value in (0, -1, None)),
     ],
 )
-def test_numbers(tmp_path, option, value, at_least):
+def test_numbers_out_of_range(tmp_path, option, value, at_least):
     refused(tmp_path, f"{option}={value!r} {at_least}", **{option: value})
     assert not list(tmp_path.iterdir())
 
 
-def test_roots(tmp_path, monkeypatch):
+def test_roots_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     refused(tmp_path, "root= /file/runs' /file' directory", root=tmp_path / "file/runs")
     refused(tmp_path, "root= /file' directory", root=tmp_path / "file")
@@ -50,7 +50,7 @@ def test_roots(tmp_path, monkeypatch):
 
 
 def test_folders_that_are_not_utf8(tmp_path):
-    """TensorFlow could not open the event files in one."""
+    """TensorFlow cannot open event files there."""
     refused(tmp_path, "root= UTF-8 rename", root=tmp_path / "t\udcff")
     assert not [*tmp_path.iterdir()]
     with refuses(UsageError, "run= UTF-8 rename"):
@@ -66,26 +66,26 @@ def test_folders_that_are_not_utf8(tmp_path):
         ({"step_timeout": 5}, "step_timeout=5.0"),
     ],
 )
-def test_options(tmp_path, change, message):
+def test_options_out_of_range(tmp_path, change, message):
     refused(tmp_path, message, config=SMALL.replace(**change))
 
 
-def test_what_its_description_could_not_hold(tmp_path):
+def test_a_value_that_config_json_cannot_hold(tmp_path):
     refused(tmp_path, "evaluation_episodes 100001", evaluation_episodes=100_001)
     assert not list(tmp_path.iterdir())
 
 
-def test_words_of_the_command_that_are_no_text(monkeypatch):
+def test_a_command_line_that_is_not_utf8_is_recorded(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/usr/bin/ddpg", "train", "--root", "a\udcffb"])
     assert training._command() == ["ddpg", "train", "--root", "a\ufffdb"]
 
 
-def test_constructors():
+def test_a_constructor_that_fails():
     with refuses(EnvironmentFault, "'faulty/Constructor-v0' KeyError no licence"):
         make_env("faulty/Constructor-v0")
 
 
-def test_a_wrapper_that_is_not_needed_is_not_taken_for_another_one():
+def test_a_needless_wrapper_is_not_taken_for_a_misspelt_one():
     with refuses(UsageError, "'ClipAction' leave it out") as caught:
         make_env("Pendulum-v1", ["ClipAction"])
     assert "ActionMask" not in str(caught.value)
@@ -93,7 +93,7 @@ def test_a_wrapper_that_is_not_needed_is_not_taken_for_another_one():
         make_env("Pendulum-v1", ["TimeAwareObservatoin"])
 
 
-def test_a_fault_while_evaluating():
+def test_a_fault_during_an_evaluation():
     class Still:
         def predict(self, observation, deterministic=True):
             return [0.0], None
@@ -105,7 +105,7 @@ def test_a_fault_while_evaluating():
 
 
 class Tolerant:
-    """A policy with the option of agents that drop what is no transition."""
+    """A policy with the agents' option to drop bad transitions."""
 
     config = types.SimpleNamespace(on_bad_transition="drop")
 
@@ -114,8 +114,8 @@ class Tolerant:
 
 
 @pytest.mark.parametrize("vector", [False, True])
-def test_an_evaluation_abandons_what_its_agent_would(vector):
-    """Step 15 of an environment's life is none: the fifth of its second episode, of ten steps."""
+def test_an_evaluation_abandons_episodes_with_a_bad_transition(vector):
+    """The environment's 15th step is bad: the fifth step of its second episode of ten."""
     make = functools.partial(faulty_envs.Faulty, "NaN", at=15, once=True)
     result = evaluate(Tolerant(), SyncVectorEnv([make, faulty_envs.Faulty]) if vector else make(), 6, seed=0)
     assert result.lengths.tolist() == [10] * 6
@@ -123,7 +123,7 @@ def test_an_evaluation_abandons_what_its_agent_would(vector):
     assert str(result).endswith("of 10 steps), 1 abandoned")
 
 
-def test_an_evaluation_in_which_nothing_ends_does():
+def test_an_evaluation_in_which_no_episode_ends_is_stopped():
     class Broken(faulty_envs.Faulty):
         def step(self, action):
             observation, *rest = super().step(action)
@@ -133,26 +133,26 @@ def test_an_evaluation_in_which_nothing_ends_does():
         evaluate(Tolerant(), Broken(), 2)
 
 
-def test_a_step_in_which_a_hundred_episodes_are_abandoned_counts_once():
+def test_a_step_that_abandons_many_episodes_counts_once():
     makers = [functools.partial(faulty_envs.Faulty, "Infinity", at=3, once=True)] * 120
     result = evaluate(Tolerant(), SyncVectorEnv(makers), 120, seed=0)
     assert (len(result.returns), result.abandoned) == (120, 120)
 
 
 @pytest.mark.parametrize(("before", "after"), [("raise", "drop"), ("drop", "raise")])
-def test_what_is_done_about_bad_transitions_may_be_changed_on_the_way(before, after, tmp_path):
+def test_on_bad_transition_can_be_changed_on_resume(before, after, tmp_path):
     config = SMALL.replace(on_bad_transition=before)
     options = {"evaluation_interval": 50, "evaluation_episodes": 1, "root": tmp_path, "progress_bar": False}
     run = train("faulty/None-v0", config, seed=0, total_timesteps=100, **options)
     resume(run, config=config.replace(on_bad_transition=after), total_timesteps=200, progress_bar=False)
     rows = read_table(run / "metrics.csv")
-    told = {int(row["timesteps"]): row["dropped_transitions"] for row in rows}
-    assert max(told) == 200
-    assert {bool(value) for step, value in told.items() if step <= 100} == {before == "drop"}
-    assert {bool(value) for step, value in told.items() if step > 100} == {after == "drop"}
+    dropped = {int(row["timesteps"]): row["dropped_transitions"] for row in rows}
+    assert max(dropped) == 200
+    assert {bool(value) for step, value in dropped.items() if step <= 100} == {before == "drop"}
+    assert {bool(value) for step, value in dropped.items() if step > 100} == {after == "drop"}
 
 
-def test_a_fault_while_training_leaves_what_was_saved(tmp_path):
+def test_a_fault_during_training_leaves_the_checkpoints(tmp_path):
     with refuses(EnvironmentFault, "faulty/Infinity-v0 step 10"):
         train(
             "faulty/Infinity-v0",
@@ -187,29 +187,29 @@ def limited(tmp_path):
     return functools.partial(train, "Limited-v0", IDLE, root=tmp_path, **LIMITED)
 
 
-def test_by_default_evaluations_leave_episodes_whole(limited):
-    """A twentieth of 200 steps is 10, less than the 30 of an episode, and than two in each of four environments."""
+def test_the_default_interval_does_not_cut_episodes(limited):
+    """A twentieth of the run, at least one episode (in a vector, two per environment), and at most the run."""
     for total, n_envs, interval in ((800, 1, 40), (200, 1, 30), (10, 1, 10), (500, 4, 240), (100, 4, 100)):
         run = limited(total_timesteps=total, n_envs=n_envs)
         assert read_config(run)["evaluation_interval"] == interval, (total, n_envs)
         assert len(read_table(run / "episodes.csv")) == n_envs * (total // n_envs // 30), (total, n_envs)
 
 
-CUT = [(14, 1, True), (18, 1, True), (30, 1, False), (117, 4, True), (120, 4, False)]
+INTERVALS = [(14, 1, True), (18, 1, True), (30, 1, False), (117, 4, True), (120, 4, False)]
 
 
-@pytest.mark.parametrize(("interval", "n_envs", "warned"), CUT)
-def test_an_interval_that_cuts_episodes_is_told_of(interval, n_envs, warned, limited, capsys):
+@pytest.mark.parametrize(("interval", "n_envs", "warned"), INTERVALS)
+def test_an_interval_that_cuts_episodes_is_noted(interval, n_envs, warned, limited, capsys):
     run = limited(total_timesteps=480, n_envs=n_envs, evaluation_interval=interval)
     lines = [line for line in capsys.readouterr().err.splitlines() if "evaluation_interval" in line]
     assert len(lines) == warned
     if warned:
         assert not lacking(lines[0], f"evaluation_interval={interval} 30 episodes.csv {30 if n_envs == 1 else 240}")
-    assert (len(read_table(run / "episodes.csv")) < 480 // 30) is warned  # as the line says
+    assert (len(read_table(run / "episodes.csv")) < 480 // 30) is warned  # as the note says
 
 
-def test_where_nothing_is_cut_nothing_is_told(limited, capsys, tmp_path):
-    """Episodes without a time limit may end at any time; by default the interval is long enough, or the run ends."""
+def test_an_interval_that_cuts_no_episode_is_not_noted(limited, capsys, tmp_path):
+    """The default interval, a run that ends first, full episodes of a vector, and episodes without a time limit."""
     limited(total_timesteps=20)
     limited(total_timesteps=40, evaluation_interval=20)
     limited(total_timesteps=100, n_envs=4, evaluation_interval=100)
@@ -217,15 +217,15 @@ def test_where_nothing_is_cut_nothing_is_told(limited, capsys, tmp_path):
     assert "evaluation_interval" not in capsys.readouterr().err
 
 
-def test_a_run_that_goes_on_is_told_of_too(limited, capsys):
+def test_an_interval_that_cuts_episodes_is_noted_on_resume(limited, capsys):
     run = limited(total_timesteps=20)
     assert "evaluation_interval" not in capsys.readouterr().err
     resume(run, total_timesteps=100, progress_bar=False)
     assert not lacking(capsys.readouterr().err, "evaluation_interval=20 30 episodes.csv")
 
 
-def test_a_vector_that_has_overshot_its_goal_has_reached_it(limited):
-    run = limited(total_timesteps=100, n_envs=3)  # in 34 steps of all three, 102
+def test_a_vector_that_overshoots_its_goal_has_reached_it(limited):
+    run = limited(total_timesteps=100, n_envs=3)  # 34 steps of three environments: 102
     with refuses(UsageError, "reached its 100 steps --total-timesteps"):
         resume(run, progress_bar=False)
     with refuses(UsageError, "total_timesteps=90 102 --checkpoint"):

@@ -1,4 +1,4 @@
-"""Runs with workers: as others, but for what a checkpoint cannot hold."""
+"""Runs with workers: their files, resuming, interrupts, and the options that workers exclude."""
 
 import contextlib
 import os
@@ -32,21 +32,21 @@ def run(tmp_path_factory):
     return train("Pendulum-v1", CONFIG, root=root, total_timesteps=1000, collector="process", workers=2, **OPTIONS)
 
 
-def test_a_run_with_workers_leaves_what_others_do(run):
+def test_a_run_with_workers_writes_the_usual_files(run):
     assert [path.name for path in run_directory.checkpoints(run)][-1] == "1000"
     document = run_directory.read_config(run)
     assert (document["collector"], document["workers"], document["ray_address"]) == ("process", 2, None)
     rows = run_directory.read_table(run / "metrics.csv")
     assert {"policy_lag", "worker_deaths", "lost_rollouts", "lost_episodes", "refused_rollouts"} <= set(rows[0])
     assert rows[-1]["timesteps"] == "1000"
-    # Evaluated where it is due, not where an episode happens to end; then at the goal.
+    # Evaluations do not wait for the end of an episode; the last one is made at the goal.
     evaluated = [int(row["timesteps"]) for row in run_directory.read_table(run / "evaluations.csv")]
     assert len(evaluated) == 3
     assert all(0 <= at - due < 320 for at, due in zip(evaluated, (400, 800, 1000), strict=True))
     assert {row["length"] for row in run_directory.read_table(run / "episodes.csv")} == {"200"}
 
 
-def test_it_goes_on_with_new_episodes_and_all_that_was_learned(run):
+def test_a_resumed_run_starts_new_episodes_and_keeps_what_it_learned(run):
     resume(run, total_timesteps=1500, workers=1, progress_bar=False)
     assert run_directory.read_config(run)["workers"] == 1
     assert [path.name for path in run_directory.checkpoints(run)][-1] == "1500"
@@ -56,7 +56,7 @@ def test_it_goes_on_with_new_episodes_and_all_that_was_learned(run):
     assert float(rows[-1]["n_updates"] or 0) in (0, 140)
 
 
-def test_a_run_without_workers_gets_none_later(run, tmp_path):
+def test_workers_cannot_be_added_on_resume(run, tmp_path):
     plain = train("Pendulum-v1", CONFIG, root=tmp_path, total_timesteps=200, **OPTIONS)
     for given in ({"workers": 2}, {"ray_address": "auto"}):
         (name,) = given
@@ -65,7 +65,7 @@ def test_a_run_without_workers_gets_none_later(run, tmp_path):
         assert "set the collector" not in str(caught.value)  # resume has no flag for the collector
 
 
-def test_options_that_workers_cannot_keep_leave_nothing_behind(tmp_path):
+def test_options_that_exclude_workers_leave_no_run_directory(tmp_path):
     with refuses(UsageError, "n_envs=2 parameter_noise=0.1"):
         train(
             "Pendulum-v1",
@@ -93,18 +93,16 @@ def test_ctrl_c_saves_the_run_and_ends_every_process(tmp_path, collector):
     while not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # to all of its processes, as a terminal does
-    said = process.communicate(timeout=60)[1]
+    os.killpg(process.pid, signal.SIGINT)  # to all its processes, as from a terminal
+    err = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert re.search(r"with new ones: ddpg resume", said)
-    assert "exactly" not in said
-    assert "Traceback" not in said
-    while any(read_group(path) == process.pid for path in Path("/proc").glob("[0-9]*/stat")):
-        assert time.monotonic() < deadline, "a process is left"
-        time.sleep(0.05)
+    assert re.search(r"with new ones: ddpg resume", err)
+    assert "exactly" not in err
+    assert "Traceback" not in err
+    wait_for_end_of_group(process.pid, deadline)
 
 
-HANGS = """
+HANGING_MODULE = """
 import os, time
 import gymnasium as gym
 from environments import Counting
@@ -122,8 +120,8 @@ gym.register("Hanging-v0", Hanging)
 @pytest.mark.parametrize(
     "flags", [("--collector", "process", "--workers", "2"), ("--n-envs", "2", "--vectorization", "async")]
 )
-def test_environments_that_hang_end_with_a_run_that_is_killed(tmp_path, flags):
-    (tmp_path / "hanging.py").write_text(HANGS)
+def test_hanging_environments_end_when_the_run_is_killed(tmp_path, flags):
+    (tmp_path / "hanging.py").write_text(HANGING_MODULE)
     paths = [str(tmp_path), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "HANGING": str(tmp_path / "hangs")}
     command = [sys.executable, "-m", "ddpg", "train", "hanging:Hanging-v0", *flags, "--root", str(tmp_path)]
@@ -135,13 +133,18 @@ def test_environments_that_hang_end_with_a_run_that_is_killed(tmp_path, flags):
         time.sleep(0.05)
     process.kill()
     process.wait()
-    while any(read_group(path) == process.pid for path in Path("/proc").glob("[0-9]*/stat")):
+    wait_for_end_of_group(process.pid, deadline)
+
+
+def wait_for_end_of_group(group, deadline):
+    """Wait until no process of the group is left; fail at the deadline."""
+    while any(read_group(path) == group for path in Path("/proc").glob("[0-9]*/stat")):
         assert time.monotonic() < deadline, "a process is left"
         time.sleep(0.05)
 
 
 def read_group(path):
-    """The process group of a process, or none if it is gone or nobody has asked for its exit status yet."""
+    """Return the process group in a ``/proc`` stat file; ``None`` if the process is gone or a zombie."""
     try:
         _, _, rest = path.read_text().rpartition(")")
     except OSError:
@@ -150,7 +153,7 @@ def read_group(path):
     return None if state == "Z" else int(group)
 
 
-def test_leaving_a_run_with_workers_promises_nothing_exact(run, tmp_path):
+def test_a_run_with_workers_does_not_promise_to_resume_exactly(run, tmp_path):
     document = run_directory.read_config(run)
     with load_agent(run_directory.checkpoints(run)[-1], make_env("Pendulum-v1")) as agent:
         run_state = RunState.begun(agent.metrics, agent.counts, agent.num_timesteps)

@@ -1,4 +1,4 @@
-"""Learning curves of many runs, and the list of them, from run directories written by hand."""
+"""Learning curves and the list of runs, from run directories that the tests write by hand."""
 
 import contextlib
 import itertools
@@ -24,15 +24,15 @@ from ddpg.runs.lock import is_run_locked, lock_cell_log, run_lock
 
 
 def write_run(
-    root, number, returns, env_id="Pendulum-v1", seed=0, steps=None, total=300, algorithm="DDPG", around=None, **options
+    root, number, returns, env_id="Pendulum-v1", seed=0, steps=None, total=300, algorithm="DDPG", fields=None, **options
 ):
-    """A run evaluated every 100 steps, trained at 50 steps a second; ``around``: what is noted beside its options."""
+    """Write a run, evaluated every 100 steps at 50 steps a second; ``fields``: more entries of its config.json."""
     run = root / env_id.rpartition(":")[2] / str(number)
     run.mkdir(parents=True)
     config = preset_config(env_id.rpartition(":")[2]).to_json() | options
-    asked = {"total_timesteps": total, "evaluation_interval": 100, "evaluation_episodes": 1}
-    made = {"n_envs": 1, "vectorization": "sync", "config": config, "versions": {}, "command": []}
-    run_config.write(run, {"env_id": env_id, "algorithm": algorithm, "seed": seed, **asked, **made, **(around or {})})
+    schedule = {"total_timesteps": total, "evaluation_interval": 100, "evaluation_episodes": 1}
+    rest = {"n_envs": 1, "vectorization": "sync", "config": config, "versions": {}, "command": []} | (fields or {})
+    run_config.write(run, {"env_id": env_id, "algorithm": algorithm, "seed": seed, **schedule, **rest})
     steps = steps or [100 * (index + 1) for index in range(len(returns))]
     rows = [f"{step},{value}" for step, value in zip(steps, returns, strict=True)]
     (run / "evaluations.csv").write_text("\n".join(["timesteps,mean_return", *rows, ""]))
@@ -42,7 +42,7 @@ def write_run(
 
 
 def test_seeds_of_a_configuration_are_one_curve(tmp_path):
-    """Of four seeds the interquartile mean leaves out the lowest and the highest: here, of 0, 1, 2, 30 it is 1.5."""
+    """The interquartile mean of four seeds leaves out the lowest and the highest: that of 0, 1, 2, 30 is 1.5."""
     for seed, last in enumerate((0.0, 2.0, 30.0, 1.0)):
         write_run(tmp_path, seed, [5.0, last], seed=seed)
     for seed in range(2):
@@ -61,21 +61,21 @@ def test_seeds_of_a_configuration_are_one_curve(tmp_path):
     assert mean.centre.tolist() == [5.0, 8.25]
 
 
-def test_against_seconds_of_training(tmp_path):
+def test_curves_over_seconds_of_training(tmp_path):
     write_run(tmp_path, 1, [1.0, 2.0, 4.0])
     (curve,) = learning_curves(find_runs([tmp_path]), "seconds")
     assert curve.times.tolist() == [2.0, 4.0, 6.0]
     assert curve.centre.tolist() == [1.0, 2.0, 4.0]
 
 
-def test_an_evaluation_before_the_first_row_of_metrics_lies_between_it_and_the_start(tmp_path):
+def test_seconds_before_the_first_row_of_metrics_are_interpolated(tmp_path):
     path = write_run(tmp_path, 1, [1.0, 2.0])
     (path / "metrics.csv").write_text("timesteps,seconds\n200,8.0\n")
     (run,) = find_runs([tmp_path])
-    assert run.times("seconds").tolist() == [4.0, 8.0]  # of (0 steps, 0 s) and (200 steps, 8 s)
+    assert run.times("seconds").tolist() == [4.0, 8.0]  # between (0 steps, 0 s) and (200 steps, 8 s)
 
 
-def test_seeds_are_compared_where_all_of_them_have_been(tmp_path):
+def test_a_curve_covers_the_steps_that_all_its_seeds_cover(tmp_path):
     write_run(tmp_path, 1, [0.0, 10.0, 20.0], seed=1)
     write_run(tmp_path, 2, [4.0, 8.0], seed=2, steps=[150, 250])
     (curve,) = learning_curves(find_runs([tmp_path]), measure="mean")
@@ -94,14 +94,14 @@ def test_band_stays_within_the_seeds(values, measure):
 
 
 @pytest.mark.parametrize("seeds", [1, 3, 4, 7, 8])
-def test_trimmed_mean_is_that_of_scipy(seeds):
+def test_trimmed_mean_equals_that_of_scipy(seeds):
     values = np.random.default_rng(0).normal(size=(5, seeds, 2))
     for cut in (0.0, 0.25):
         np.testing.assert_allclose(trimmed_mean(values, cut, axis=1), stats.trim_mean(values, cut, axis=1))
     assert trimmed_mean(np.array([8.0, 1.0, 2.0, 4.0]), 0.25, axis=0) == 3.0
 
 
-def test_interval_is_that_of_scipy():
+def test_interval_is_close_to_that_of_scipy():
     values = np.random.default_rng(0).normal(size=(12, 1))
     _, low, high = centre_and_interval(values, "iqm")
     expected = stats.bootstrap(
@@ -113,11 +113,11 @@ def test_interval_is_that_of_scipy():
 
 
 def test_interval_by_hand():
-    """Of 0, 0 and 1 a resample's mean is 1 in one case of 27, more than 2.5 and less than 5 %."""
+    """One of the 27 resamples of 0, 0 and 1 has the mean 1: 3.7 %, more than the 2.5 % above the interval."""
     assert [value[0] for value in centre_and_interval(np.array([[0.0], [0.0], [1.0]]), "mean")] == [1 / 3, 0, 1]
 
 
-def test_labels_name_what_differs(tmp_path):
+def test_labels_name_the_options_that_differ(tmp_path):
     write_run(tmp_path, 1, [1.0], hidden=[64, 64], norm="layer")
     write_run(tmp_path, 2, [1.0], hidden=[8], norm="layer")
     write_run(tmp_path, 3, [1.0], algorithm="DQN", hidden=[8], norm=None, double_q=True)
@@ -129,7 +129,7 @@ def test_labels_name_what_differs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("around", "label"),
+    ("fields", "label"),
     [
         ({"evaluation_episodes": 10}, "evaluation_episodes=10"),
         ({"n_envs": 4}, "n_envs=4"),
@@ -138,18 +138,18 @@ def test_labels_name_what_differs(tmp_path):
         ({"wrappers": ["FlattenObservation", "TimeAwareObservation"]}, "FlattenObservation+TimeAwareObservation"),
     ],
 )
-def test_runs_measured_otherwise_are_not_seeds_of_one_curve(around, label, tmp_path, capsys):
+def test_runs_with_other_settings_are_not_seeds_of_one_curve(fields, label, tmp_path, capsys):
     for number in (0, 1):
         write_run(tmp_path, number, [1.0], seed=number)
-    write_run(tmp_path, 2, [5.0], seed=2, around=around)
+    write_run(tmp_path, 2, [5.0], seed=2, fields=fields)
     two, one = learning_curves(find_runs([tmp_path]))
     assert (two.seeds, one.seeds, one.centre.tolist()) == (2, 1, [5.0])
     assert one.label.endswith(label)
     assert capsys.readouterr().err == ""
 
 
-def test_a_goal_tells_runs_apart_only_where_a_schedule_runs_to_it(tmp_path):
-    """A run that was lengthened has the schedule of its new goal; one that was interrupted that of its old one."""
+def test_total_timesteps_separate_runs_only_if_a_schedule_depends_on_them(tmp_path):
+    """An interrupted run has the schedule of its goal, like a finished one."""
     for number, total in enumerate((300, 600)):
         write_run(
             tmp_path / "constant", number, [1.0, 2.0], seed=number, total=total, learning_rate_schedule="constant"
@@ -163,25 +163,25 @@ def test_a_goal_tells_runs_apart_only_where_a_schedule_runs_to_it(tmp_path):
 
 
 def test_a_seed_is_counted_once(tmp_path, capsys):
-    """Of its runs the one that was evaluated last is, whatever its number; another configuration has it, too."""
-    again = [write_run(tmp_path, number, [float(number)], seed=5) for number in (1, 2, 3)]
+    """Its run that was evaluated last counts, whatever the number; another configuration may have the same seed."""
+    same_seed = [write_run(tmp_path, number, [float(number)], seed=5) for number in (1, 2, 3)]
     write_run(tmp_path, 4, [4.0], seed=6)
     write_run(tmp_path, 5, [4.0], seed=5, gamma=0.5)
-    for run, age in zip(again, (200, 100, 300), strict=True):
+    for run, age in zip(same_seed, (200, 100, 300), strict=True):
         os.utime(run / "evaluations.csv", times=(0, time.time() - age))
     curve, other = learning_curves(find_runs([tmp_path]), measure="mean")
     assert (curve.seeds, other.seeds, curve.centre.tolist()) == (2, 1, [3.0])  # the mean of 2 and 4
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        f"ddpg: Pendulum-v1, {curve.label}: seed 5 is counted once, by the newest run, {again[1]}; left out: "
-        f"{again[2]}, {again[0]}"
+        f"ddpg: Pendulum-v1, {curve.label}: seed 5 is counted once, by the newest run, {same_seed[1]}; left out: "
+        f"{same_seed[2]}, {same_seed[0]}"
     )
     (named,) = learning_curves(find_runs([tmp_path]), names=["mine"] * 5)
-    assert (named.seeds, capsys.readouterr().err) == (5, "")  # whoever names them knows what they are
+    assert (named.seeds, capsys.readouterr().err) == (5, "")  # named runs are all counted
 
 
 def test_a_run_without_evaluations_is_left_out_with_the_reason(tmp_path, capsys):
-    """The second was stopped, and saved, before its first evaluation; the others have lost their table or its rows."""
+    """The second run stopped before its first evaluation; the others have lost their table, or the table's rows."""
     drawn, begun, lost, emptied = (write_run(tmp_path, n, [1.0][: n == 1], seed=n) for n in (1, 2, 3, 4))
     for run, checkpoint in ((drawn, "best"), (begun, "77"), (lost, "77"), (emptied, "best")):
         (run / "checkpoints" / checkpoint).mkdir(parents=True)
@@ -214,10 +214,10 @@ def test_runs_are_found_once_and_in_order(tmp_path):
     assert [found.path.name for found in find_runs([run, tmp_path])] == ["2", "1", "10"]
 
 
-def test_a_search_passes_over_what_is_no_run(tmp_path, capsys):
-    """A run under way to its name, something else's ``config.json``, a damaged run; named, it is an error."""
+def test_a_search_skips_what_is_no_valid_run(tmp_path, capsys):
+    """It warns about damaged and foreign files, not about a run being created; a damaged run by name is an error."""
     runs = tmp_path / "runs"
-    whole = write_run(runs, 1, [1.0])
+    intact = write_run(runs, 1, [1.0])
     (runs / "Pendulum-v1" / "3").mkdir()
     (runs / "Pendulum-v1" / "3" / "config.json").write_text("{}")
     damaged = write_run(runs, 4, [1.0])
@@ -227,11 +227,11 @@ def test_a_search_passes_over_what_is_no_run(tmp_path, capsys):
     (lost.parent / "checkpoints").mkdir()
     begun = write_run(tmp_path, 5, [1.0])
     begun.rename(runs / "Pendulum-v1" / ".ddpg-begun-0123")
-    for look in (
+    for search in (
         lambda: [run.path for run in find_runs([runs])],
         lambda: [Path(row["run"]) for row in list_runs(runs)],
     ):
-        assert look() == [whole]
+        assert search() == [intact]
         foreign, row, absent = capsys.readouterr().err.splitlines()
         assert foreign.startswith(f"ddpg: skipped: {runs / 'Pendulum-v1' / '3' / 'config.json'} is not the config")
         assert row.startswith(f"ddpg: skipped: {damaged / 'evaluations.csv'} line 2 is damaged")
@@ -242,19 +242,19 @@ def test_a_search_passes_over_what_is_no_run(tmp_path, capsys):
         list_runs(damaged)
 
 
-def test_a_search_asks_for_what_is_drawn(tmp_path, capsys):
-    """Seconds stand in a table that a curve over steps does not need."""
-    whole, damaged = (write_run(tmp_path, number, [1.0], seed=number) for number in (1, 2))
+def test_a_search_reads_only_the_tables_that_it_needs(tmp_path, capsys):
+    """A curve over steps does not need metrics.csv, which holds the seconds."""
+    intact, damaged = (write_run(tmp_path, number, [1.0], seed=number) for number in (1, 2))
     (damaged / "metrics.csv").write_text("timesteps,seconds\n100,x\n")
-    assert [run.path for run in find_runs([tmp_path])] == [whole, damaged]
+    assert [run.path for run in find_runs([tmp_path])] == [intact, damaged]
     assert capsys.readouterr().err == ""
-    assert [run.path for run in find_runs([tmp_path], "seconds")] == [whole]
-    assert [row["run"] for row in list_runs(tmp_path)] == [str(whole)]
+    assert [run.path for run in find_runs([tmp_path], "seconds")] == [intact]
+    assert [row["run"] for row in list_runs(tmp_path)] == [str(intact)]
     assert capsys.readouterr().err.count(f"ddpg: skipped: {damaged / 'metrics.csv'} line 2") == 2
 
 
-def test_links_are_followed_and_end(tmp_path):
-    """A folder on another disk, a link that leads back, and one to a run that is there without it."""
+def test_symbolic_links_are_followed_without_loops(tmp_path):
+    """Links to a folder elsewhere, back to a parent, and to a run that the search also finds without the link."""
     runs, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
     inner = write_run(runs, 1, [1.0])
     outer = write_run(elsewhere, 7, [1.0], env_id="Other-v0")
@@ -266,7 +266,7 @@ def test_links_are_followed_and_end(tmp_path):
     assert [row["run"] for row in list_runs(runs)] == [str(runs / "Other-v0" / "7"), str(inner)]
 
 
-def test_what_there_is_not(tmp_path):
+def test_missing_runs_and_unknown_choices_are_refused(tmp_path):
     with refuses(UsageError, "run"):
         find_runs([tmp_path])
     run = find_runs([write_run(tmp_path, 1, [])])
@@ -284,7 +284,7 @@ def test_what_there_is_not(tmp_path):
         plotting.plot_curves([], tmp_path / "a.txt")
 
 
-def test_figure_has_a_panel_an_environment_and_a_line_a_configuration(tmp_path, monkeypatch):
+def test_figure_has_one_panel_per_environment_and_one_line_per_configuration(tmp_path, monkeypatch):
     for number, gamma in enumerate((0.5, 0.5, 0.9)):
         write_run(tmp_path, number, [float(number), 3.0 * number], seed=number, gamma=gamma)
     write_run(tmp_path, 1, [3.0, 2.0], env_id="mine:Other-v0")
@@ -316,15 +316,15 @@ def test_a_legend_of_many_options_is_inside_the_figure(environments, tmp_path, m
     savefig = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *to, **how: figures.append(self) or savefig(self, *to, **how))
     plotting.plot_curves(learning_curves(find_runs([tmp_path])), tmp_path / "a.png")
-    whole = figures[0].bbox
+    outline = figures[0].bbox
     boxes = [axes.get_legend().get_window_extent() for axes in figures[0].axes if axes.get_legend()]
     assert len(boxes) == len(environments)
     for box in boxes:
-        assert whole.x0 <= box.x0 < box.x1 <= whole.x1
-        assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+        assert outline.x0 <= box.x0 < box.x1 <= outline.x1
+        assert outline.y0 <= box.y0 < box.y1 <= outline.y1
     for left, right in itertools.pairwise(boxes):
         assert left.x1 <= right.x0
-    assert all(axes.get_window_extent().height > 250 for axes in figures[0].axes), "the curves keep their room"
+    assert all(axes.get_window_extent().height > 250 for axes in figures[0].axes), "too little height for the curves"
     text = " ".join(figures[0].axes[0].get_legend().texts[3].get_text().split())
     assert text.startswith("option_number_0=3, option_number_1=3, ")
     assert text.endswith("option_number_19=3 (1 seed)")
@@ -332,14 +332,14 @@ def test_a_legend_of_many_options_is_inside_the_figure(environments, tmp_path, m
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are written."""
+    """Collect the figures instead of writing them."""
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *to, **how: figures.append(self))
     return figures
 
 
 def test_a_curve_of_one_evaluation_is_a_point_with_its_interval(drawn, tmp_path):
-    """Resampled, the mean of 0 and 2 is 0, 1 or 2; the ends of its interval are 0 and 2."""
+    """The resampled mean of 0 and 2 is 0, 1 or 2, so the interval goes from 0 to 2."""
     for seed, value in enumerate((0.0, 2.0)):
         write_run(tmp_path, seed, [value], seed=seed)
     plotting.plot_curves(learning_curves(find_runs([tmp_path])), tmp_path / "a.png")
@@ -367,8 +367,8 @@ def test_a_curve_of_one_evaluation_is_a_point_with_its_interval(drawn, tmp_path)
         ((9, 11), "seconds"),
     ],
 )
-def test_numbers_on_the_axis_are_those_of_their_places(steps, against, drawn, tmp_path):
-    """There are 50 steps to a second: 685 to 715 are 13.7 to 14.3 seconds."""
+def test_tick_labels_equal_the_tick_positions(steps, against, drawn, tmp_path):
+    """At 50 steps a second, the steps 685 to 715 are 13.7 to 14.3 seconds."""
     run = write_run(tmp_path, 1, [1.0, 2.0], steps=steps)
     plotting.plot_curves(learning_curves(find_runs([tmp_path]), against), tmp_path / "a.png", against)
     (run / "evaluations.csv").write_text(
@@ -377,13 +377,13 @@ def test_numbers_on_the_axis_are_those_of_their_places(steps, against, drawn, tm
     plotting.plot_learning_curve(run, "title")
     for figure in drawn:
         axis = figure.axes[0].xaxis
-        places = axis.get_majorticklocs()
+        positions = axis.get_majorticklocs()
         texts = [label.get_text() for label in axis.get_majorticklabels()]
-        assert [float(text.replace(",", "")) for text in texts] == pytest.approx(places, rel=1e-9, abs=1e-12)
+        assert [float(text.replace(",", "")) for text in texts] == pytest.approx(positions, rel=1e-9, abs=1e-12)
         assert len({*texts}) == len(texts) > 1
 
 
-def test_learning_curve_of_a_run_never_leaves_what_was_returned(drawn, tmp_path):
+def test_the_band_of_a_run_stays_within_its_returns(drawn, tmp_path):
     run = write_run(tmp_path, 1, [])
     (run / "evaluations.csv").write_text(
         "timesteps,episodes,mean_return,ci95_low,ci95_high,min_return,max_return\n"
@@ -394,34 +394,34 @@ def test_learning_curve_of_a_run_never_leaves_what_was_returned(drawn, tmp_path)
     band = drawn[0].axes[0].collections[0].get_paths()[0].vertices
     assert band[band[:, 0] == 100, 1].max() == 1.0
     assert band[band[:, 0] == 100, 1].min() == 0.7
-    assert band[band[:, 0] == 200, 1].max() == 1.1  # an older version did not write it down
+    assert band[band[:, 0] == 200, 1].max() == 1.1  # older versions did not write max_return
 
 
 def test_list_of_runs(tmp_path):
     finished = write_run(tmp_path, 1, [-3.0, -1.0, -2.0], gamma=0.5, hidden=[64, 64])
-    cut = write_run(tmp_path, 2, [-3.0], seed=4)
+    stopped = write_run(tmp_path, 2, [-3.0], seed=4)
     begun = write_run(tmp_path, 3, [])
     other = write_run(tmp_path, 1, [1.0, 2.0, 3.0], env_id="mine:Other-v0", algorithm="Unknown")
-    for path in cut.iterdir():
+    for path in stopped.iterdir():
         os.utime(path, times=(0, time.time() - 7300))
     with run_lock(begun):
         rows = {row["run"]: row for row in list_runs(tmp_path)}
         text = listing.runs_text(list(rows.values()))
-    states = {path: rows[str(path)]["state"] for path in (finished, cut, begun, other)}
-    assert states == {finished: "finished", cut: "interrupted", begun: "running", other: "finished"}
+    states = {path: rows[str(path)]["state"] for path in (finished, stopped, begun, other)}
+    assert states == {finished: "finished", stopped: "interrupted", begun: "running", other: "finished"}
     row = rows[str(finished)]
     assert (row["last_return"], row["best_return"], row["timesteps"]) == (-2.0, -1.0, 300)
-    assert (row["kept"], row["dips"]) == (0.5, 1.0)  # from -3, the first, -2 is half of the way to -1
-    assert (rows[str(begun)]["kept"], rows[str(cut)]["dips"]) == (None, None)
+    assert (row["kept"], row["dips"]) == (0.5, 1.0)  # -2 is half-way from the first, -3, to the best, -1
+    assert (rows[str(begun)]["kept"], rows[str(stopped)]["dips"]) == (None, None)
     assert re.search(r" -2 +-1 +50% +100% ", text)
     assert row["options"] == {"gamma": 0.5}  # hidden is the preset's
-    assert (rows[str(cut)]["seed"], rows[str(cut)]["options"]) == (4, {})
+    assert (rows[str(stopped)]["seed"], rows[str(stopped)]["options"]) == (4, {})
     assert rows[str(begun)]["best_return"] is None
     assert rows[str(other)]["options"] == {}
-    assert 7290 < rows[str(cut)]["age_seconds"] < 7400
+    assert 7290 < rows[str(stopped)]["age_seconds"] < 7400
     lines = text.splitlines()
     assert len(lines) == 5
-    line = next(line for line in lines if line.startswith(str(cut)))
+    line = next(line for line in lines if line.startswith(str(stopped)))
     assert line.split()[1:] == ["DDPG", "100/300", "-3", "-3", "2", "h", "interrupted"]
     assert "gamma=0.5" in next(line for line in lines if line.startswith(str(finished)))
     assert {row["state"] for row in list_runs(tmp_path)} == {"finished", "interrupted"}
@@ -429,10 +429,10 @@ def test_list_of_runs(tmp_path):
 
 
 def test_a_run_of_a_recipe_is_listed_by_the_recipes_name(tmp_path):
-    """Not by the fifteen options in which the recipe differs from the preset."""
+    """Without the fifteen options in which the recipe differs from the preset."""
     plain = DDPGConfig().to_json()
-    run = write_run(tmp_path, 1, [1.0], env_id="Nobodys-v0", **plain | {"gamma": 0.5})
-    preset = write_run(tmp_path, 2, [1.0], env_id="Nobodys-v0")
+    run = write_run(tmp_path, 1, [1.0], env_id="NoPreset-v0", **plain | {"gamma": 0.5})
+    preset = write_run(tmp_path, 2, [1.0], env_id="NoPreset-v0")
     rows = {row["run"]: row for row in list_runs(tmp_path)}
     row = rows[str(run)]
     assert (row["recipe"], row["options"]) == ("ddpg", {"gamma": 0.5})
@@ -440,12 +440,12 @@ def test_a_run_of_a_recipe_is_listed_by_the_recipes_name(tmp_path):
     assert listing.runs_text([row]).endswith("recipe=ddpg, gamma=0.5")
 
 
-def test_runs_of_others_are_listed(tmp_path, monkeypatch):
-    """Whether they are running is read, never written; the superuser, who may write, is stood in for by a refusal."""
+def test_runs_of_other_users_are_listed(tmp_path, monkeypatch):
+    """Listing opens no file for writing; a patched ``os.open`` refuses it, as the superuser has every permission."""
     under_way, killed = (write_run(tmp_path, number, [1.0]) for number in (1, 2))
     with run_lock(killed):
-        left = (killed / ".owner.json").read_bytes()
-    (killed / ".owner.json").write_bytes(left)
+        owner = (killed / ".owner.json").read_bytes()
+    (killed / ".owner.json").write_bytes(owner)
     opened = os.open
 
     def read_only(path, flags, *rest, **more):
@@ -460,11 +460,11 @@ def test_runs_of_others_are_listed(tmp_path, monkeypatch):
         monkeypatch.undo()
 
 
-def test_two_who_look_whether_a_run_is_owned_do_not_see_each_other(tmp_path):
+def test_processes_that_check_a_lock_do_not_take_each_other_for_its_owner(tmp_path):
     fcntl = pytest.importorskip("fcntl")
     run = write_run(tmp_path, 1, [1.0])
     (run / ".owner.json").touch()
-    assert is_run_locked(run) is False  # without a lock nobody has it
+    assert is_run_locked(run) is False  # no process holds a lock that does not exist
     with (run / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
         assert is_run_locked(run) is False
@@ -472,7 +472,7 @@ def test_two_who_look_whether_a_run_is_owned_do_not_see_each_other(tmp_path):
         assert is_run_locked(run) is True
 
 
-def test_where_there_is_no_flock_a_lock_is_tried(tmp_path, monkeypatch):
+def test_without_flock_a_lock_is_tried(tmp_path, monkeypatch):
     """As on Windows."""
     monkeypatch.setattr(lock, "fcntl", None)
     with run_lock(tmp_path):
@@ -481,18 +481,18 @@ def test_where_there_is_no_flock_a_lock_is_tried(tmp_path, monkeypatch):
     assert [is_run_locked(tmp_path), is_run_locked(tmp_path)] == [False, False]
 
 
-def test_a_lock_that_may_not_be_read_leaves_the_state_unknown(tmp_path):
+def test_an_unreadable_lock_leaves_the_state_unknown(tmp_path):
     run = write_run(tmp_path, 1, [1.0])
     (run / ".owner.json").touch()
-    (run / ".lock").mkdir()  # as unreadable to the superuser as to anybody
+    (run / ".lock").mkdir()  # unreadable for the superuser, too
     assert [row["state"] for row in list_runs(tmp_path)] == ["unknown"]
     (run / ".lock").rmdir()
-    os.mkfifo(run / ".lock")  # nothing to wait for
+    os.mkfifo(run / ".lock")  # opening it would block
     assert [row["state"] for row in list_runs(tmp_path)] == ["unknown"]
 
 
-def test_a_run_whose_process_is_elsewhere_is_running(tmp_path):
-    """As a cell of a study on a cluster, whose log is held here."""
+def test_a_run_on_another_machine_is_running(tmp_path):
+    """As a cell of a study on a cluster: this machine locks the cell's log, not the run."""
     write_run(tmp_path, 1, [1.0])
     write_run(tmp_path, 1, [1.0, 2.0, 3.0], env_id="Other-v0")
     states = lambda: [row["state"] for row in listing.list_runs(tmp_path)]  # noqa: E731
@@ -505,14 +505,15 @@ def test_a_run_whose_process_is_elsewhere_is_running(tmp_path):
 
 def test_resampling_is_repeatable():
     values = np.random.default_rng(0).normal(size=(5, 3))
-    assert [a.tolist() for a in centre_and_interval(values, "iqm")] == [
-        a.tolist() for a in centre_and_interval(values, "iqm")
-    ]
+    np.testing.assert_array_equal(centre_and_interval(values, "iqm"), centre_and_interval(values, "iqm"))
+
+
+def test_a_custom_option_is_formatted_as_its_name():
     assert curves.format_option({"custom": "mine"}) == "mine"
 
 
 def test_a_label_has_one_colour_in_every_panel():
-    """Also where an environment lacks what is the first elsewhere; of more labels than colours panels begin anew."""
+    """Also in a panel without the first label; with more labels than colours, each panel starts from the first."""
 
     def curve(env_id, label):
         return curves.Curve(env_id, label, 1, *(np.zeros(1) for _ in range(4)))

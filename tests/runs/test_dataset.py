@@ -1,4 +1,4 @@
-"""Data sets: what is read from archives and from Minari, and that each bad one is refused in one line."""
+"""Data sets are read from .npz archives and from Minari; each bad one is refused in one line."""
 
 import os
 import sys
@@ -36,39 +36,39 @@ def arrays(**changes):
     return {name: value for name, value in (found | changes).items() if value is not None}
 
 
-def written(path, **changes):
+def write_archive(path, **changes):
     np.savez(path, **arrays(**changes))
     return path
 
 
 @pytest.mark.parametrize("given", [str, lambda path: path], ids=["text", "path"])
 def test_an_archive_is_read_as_it_was_written(given, tmp_path):
-    found = load_dataset(given(written(tmp_path / "data.npz")))
+    found = load_dataset(given(write_archive(tmp_path / "data.npz")))
     for array, (name, expected) in zip(found, arrays().items(), strict=True):
         np.testing.assert_array_equal(array, expected, err_msg=name)
     assert found.terminated.dtype == found.truncated.dtype == bool
 
 
 @pytest.mark.parametrize(("field", "name"), [(field, name) for field, names in KEYS.items() for name in names])
-def test_every_name_of_an_array(field, name, tmp_path):
-    """D4RL's, which have their flags as numbers and their columns as such, mean the same."""
+def test_every_alias_of_an_array_is_read(field, name, tmp_path):
+    """As in D4RL, flags may be numbers, and arrays of scalars may have shape [B, 1]."""
     usual = {"terminated": "terminations", "truncated": "truncations"}.get(field, field)
     value = arrays()[usual]
     column = value.astype(np.float32).reshape(4, -1) if field in usual + "rewards terminated truncated" else value
-    path = written(tmp_path / "data.npz", **{usual: None} | {name: column})
+    path = write_archive(tmp_path / "data.npz", **{usual: None} | {name: column})
     np.testing.assert_allclose(getattr(load_dataset(path), field), value, rtol=1e-6)
 
 
-def test_compressed_and_linked(tmp_path):
+def test_a_compressed_archive_behind_a_link_is_read(tmp_path):
     np.savez_compressed(tmp_path / "data.npz", **arrays(), more=np.zeros(3))
     os.symlink(tmp_path / "data.npz", tmp_path / "link.npz")
     np.testing.assert_array_equal(load_dataset(tmp_path / "link.npz").rewards, arrays()["rewards"])
 
 
-def test_it_fills_the_memory(tmp_path):
-    """Each transition as it is, in [-1, 1] actions, and its episodes apart: none goes on after an end or a jump."""
+def test_a_data_set_fills_the_replay_memory(tmp_path):
+    """Actions are stored in [-1, 1]; no successor is beyond the end of an episode."""
     agent = DDPG(SPACES, SMALL.replace(normalize_observations=True), seed=0)
-    fill(agent, written(tmp_path / "data.npz"))
+    fill(agent, write_archive(tmp_path / "data.npz"))
     assert (len(agent.replay), agent.num_timesteps) == (4, 0)
     state = agent.memory.sampler.state()
     np.testing.assert_allclose(state["actions"], (arrays()["actions"] - 1) / 3, rtol=1e-5, atol=1e-6)
@@ -79,10 +79,10 @@ def test_it_fills_the_memory(tmp_path):
     np.testing.assert_allclose(mean, arrays()["observations"].mean(axis=0), rtol=1e-5)
 
 
-def test_the_memory_of_another_run(tmp_path):
-    """As it is, its actions are in half-ranges, and it is refused; in env units it is the same memory again."""
+def test_the_replay_memory_of_a_run_as_a_data_set(tmp_path):
+    """With its actions in [-1, 1] it is refused; with actions in env units it gives the same memory."""
     first, second = (DDPG(SPACES, SMALL, seed=0) for _ in range(2))
-    first.remember(*load_dataset(written(tmp_path / "data.npz")))
+    first.remember(*load_dataset(write_archive(tmp_path / "data.npz")))
     memory = first.replay.arrays()
     np.savez(tmp_path / "memory.npz", **memory)
     with refuses(UsageError, "memory.npz position agent.to_env"):
@@ -93,7 +93,7 @@ def test_the_memory_of_another_run(tmp_path):
     second.remember(*load_dataset(tmp_path / "units.npz"))
     for name, array in second.replay.arrays().items():
         np.testing.assert_allclose(array, memory[name], rtol=1e-6, atol=1e-6, err_msg=name)
-    load_dataset(written(tmp_path / "places.npz", position=np.zeros((4, 3))))  # other arrays are not read
+    load_dataset(write_archive(tmp_path / "places.npz", position=np.zeros((4, 3))))  # further arrays are ignored
 
 
 BAD = {
@@ -122,9 +122,9 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_arrays(case, tmp_path):
-    """One line, with the file's name; nothing of it is stored."""
+    """The message is one line with the file's name, and nothing is stored."""
     changes, words = BAD[case]
-    path = written(tmp_path / "bad.npz", **changes)
+    path = write_archive(tmp_path / "bad.npz", **changes)
     agent = DDPG(SPACES, SMALL, seed=0)
     with refuses(UsageError, f"bad.npz {words}") as caught:
         fill(agent, path)
@@ -135,41 +135,41 @@ def test_bad_arrays(case, tmp_path):
 def test_a_memory_that_is_too_small(tmp_path):
     agent = DDPG(SPACES, SMALL.replace(buffer_size=3), seed=0)
     with refuses(UsageError, "buffer_size=3 4 --buffer-size"):
-        fill(agent, written(tmp_path / "data.npz"))
+        fill(agent, write_archive(tmp_path / "data.npz"))
     assert len(agent.replay) == 0
 
 
-def objects(path):
+def pickled_objects(path):
     np.savez(path, **arrays(rewards=np.array([{}, 1, 2, 3], object)))
 
 
-def cut(path):
-    written(path)
+def truncated(path):
+    write_archive(path)
     path.write_bytes(path.read_bytes()[:-200])
 
 
 def flipped(path):
-    written(path)
+    write_archive(path)
     data = bytearray(path.read_bytes())
     data[250] ^= 255
     path.write_bytes(data)
 
 
-def without_numpy(path):
+def without_arrays(path):
     with zipfile.ZipFile(path, "w") as archive:
         for name in arrays():
             archive.writestr(f"{name}.npy", b"no array")
 
 
 DAMAGED = {
-    "pickled objects": objects,
-    "cut": cut,
+    "pickled objects": pickled_objects,
+    "truncated": truncated,
     "a bit flipped": flipped,
     "empty": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_text("hello"),
     "a pickle": lambda path: path.write_bytes(b"cos\nsystem\n(S'true'\ntR."),
     "one array": lambda path: path.write_bytes(b"\x93NUMPY\x01\x00"),
-    "no arrays within": without_numpy,
+    "no arrays within": without_arrays,
     "a folder": lambda path: path.mkdir(),
     "a pipe": os.mkfifo,
 }
@@ -184,15 +184,15 @@ def test_damaged_files(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["a folder", "a pipe"])
-def test_what_is_no_file_at_all_says_what_to_give(case, tmp_path):
+def test_a_folder_or_pipe_gets_advice(case, tmp_path):
     DAMAGED[case](tmp_path / "bad.npz")
     with refuses(FileFault, "bad.npz give the path .npz") as caught:
         load_dataset(tmp_path / "bad.npz")
     assert "checkpoint" not in str(caught.value)
 
 
-def test_more_than_there_is_memory_for(tmp_path, monkeypatch):
-    """What an archive says that it unpacks to counts, so a small file of zeros is refused before it is unpacked."""
+def test_an_archive_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
+    """The unpacked size in the archive's index counts, so a small file of zeros is refused before it is unpacked."""
     path = tmp_path / "zeros.npz"
     np.savez_compressed(path, **arrays(observations=np.zeros((4, 1000)), more=np.zeros((1000, 1000))))
     size = sum(array.nbytes + 128 for array in arrays(observations=np.zeros((4, 1000))).values())
@@ -213,7 +213,7 @@ def test_more_than_there_is_memory_for(tmp_path, monkeypatch):
         ("minari:a", "'minari'"),
     ],
 )
-def test_no_data_set(source, words, tmp_path, monkeypatch):
+def test_sources_that_are_no_data_set(source, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "minari", None)  # as if it were not installed
     with refuses(UsageError, words):
@@ -221,10 +221,10 @@ def test_no_data_set(source, words, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("source", ["none.npz", "bad.npz", "minari:a"])
-def test_the_command_says_it_in_one_line(source, tmp_path, monkeypatch, capsys):
+def test_the_command_line_reports_it_in_one_line(source, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "minari", None)
-    written(tmp_path / "bad.npz", rewards=None)
+    write_archive(tmp_path / "bad.npz", rewards=None)
     assert main(["train", "Pendulum-v1", "--dataset", source, "--total-timesteps", "5", "--no-progress-bar"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -233,7 +233,7 @@ def test_the_command_says_it_in_one_line(source, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "runs").exists()
 
 
-# -- Minari: by the stand-in ----------------------------------------------------------------------------------------
+# -- Minari, replaced by a fake -------------------------------------------------------------------------------------
 
 
 def episode(number, steps, terminated, **changes):
@@ -250,7 +250,7 @@ def episode(number, steps, terminated, **changes):
 
 
 def test_episodes_become_transitions(tmp_path, monkeypatch):
-    """The last observation is the last s′; an episode without steps gives none."""
+    """The last observation is the last next observation; an episode without steps gives no transition."""
     episodes = [episode(0, 3, True), episode(1, 0, True), episode(2, 2, False)]
     fake_minari.install(monkeypatch, tmp_path, "a/b-v0", episodes)
     found = load_dataset("minari:a/b-v0")
@@ -267,7 +267,7 @@ def test_episodes_become_transitions(tmp_path, monkeypatch):
 
 
 def test_episodes_without_a_flag_at_their_end_are_not_joined(tmp_path, monkeypatch):
-    """Both begin where the other ends: 1 + 0.9 is the first return of three steps, not 1.9 + 81."""
+    """Each episode starts where the other ends: the first 3-step return is 1 + 0.9, not 1 + 0.9 + 81."""
     episodes = [
         episode(number, 2, False, observations=np.full((3, 3), [[0], [at], [0]]), rewards=rewards, truncations=[0, 0])
         for number, (at, rewards) in enumerate([(1, [1.0, 1.0]), (2, [100.0, 100.0])])
@@ -293,13 +293,13 @@ def test_episodes_without_a_flag_at_their_end_are_not_joined(tmp_path, monkeypat
     ],
     ids=["empty", "dict", "tuple", "no last one", "outside"],
 )
-def test_bad_data_sets(episodes, words, tmp_path, monkeypatch):
+def test_bad_minari_data_sets(episodes, words, tmp_path, monkeypatch):
     fake_minari.install(monkeypatch, tmp_path, "a", episodes)
     with refuses(UsageError, words):
         fill(DDPG(SPACES, SMALL, seed=0), "minari:a")
 
 
-def test_what_is_not_on_this_machine_or_names_code(tmp_path, monkeypatch):
+def test_missing_and_damaged_minari_data_sets(tmp_path, monkeypatch):
     data = fake_minari.install(monkeypatch, tmp_path, "a", [episode(0, 2, True)])
     for name in ("b", ""):
         with refuses(UsageError, f"minari:{name} minari download"):
@@ -313,11 +313,11 @@ def test_what_is_not_on_this_machine_or_names_code(tmp_path, monkeypatch):
         load_dataset("minari:a")
 
 
-# -- Minari itself, where it is installed ----------------------------------------------------------------------------
+# -- Minari itself, if it is installed -------------------------------------------------------------------------------
 
 
 def test_a_data_set_that_minari_wrote(tmp_path, monkeypatch):
-    """Episodes of an agent of ours in Pendulum, written by Minari and learned from."""
+    """Minari writes an agent's episodes in Pendulum; they fill the agent's replay memory."""
     minari = pytest.importorskip("minari")
     from minari.data_collector import EpisodeBuffer
 

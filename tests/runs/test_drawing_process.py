@@ -1,4 +1,4 @@
-"""Drawing in another process: the same frames, no TensorFlow beside them, one line for every way in which it fails."""
+"""Rendering in a separate process without TensorFlow: it gives the same frames, and every failure is one line."""
 
 import ctypes.util
 import importlib.util
@@ -20,7 +20,7 @@ from ddpg.runs.drawing_process import DrawingProcess, can_be_drawn_elsewhere
 
 
 class Rising:
-    """Acts 0.1 more in each step."""
+    """Its action grows by 0.1 in each step."""
 
     def __init__(self):
         self.action = 0.0
@@ -36,14 +36,14 @@ class Interrupted(Rising):
         raise KeyboardInterrupt
 
 
-def colors(policy, env_id, episodes):
+def shades_of(policy, env_id, episodes):
     with DrawingProcess(env_id) as drawn:
         return [frame[0, 0].tolist() for frame in drawn.frames(policy, episodes, 0)]
 
 
-def test_the_policy_here_acts_there_and_tensorflow_is_not_there():
+def test_frames_are_drawn_in_a_process_without_tensorflow():
     assert "tensorflow" in sys.modules
-    assert colors(Rising(), "drawn_envs:drawn/Telling-v0", 2) == [
+    assert shades_of(Rising(), "drawn_envs:drawn/Telling-v0", 2) == [
         [0, 100, 0],
         [10, 110, 0],
         [20, 120, 0],
@@ -55,18 +55,18 @@ def test_the_policy_here_acts_there_and_tensorflow_is_not_there():
     ]
 
 
-def test_an_id_is_recorded_as_its_environment_is(tmp_path):
+def test_recording_an_id_equals_recording_its_environment(tmp_path):
     def recorded(env, seed):
         return ddpg.record(Rising(), env, tmp_path / "a.gif", episodes=2, seed=seed).read_bytes()
 
     env_id = "ddpg_envs/LQR-v0"
-    gym.register("Short-v0", gym.spec(env_id).entry_point, max_episode_steps=3)  # by this process alone
+    gym.register("Short-v0", gym.spec(env_id).entry_point, max_episode_steps=3)  # registered only in this process
     here = recorded(gym.make("Short-v0", render_mode="rgb_array"), 1)
     assert recorded("Short-v0", 1) == here
     assert recorded("Short-v0", 2) != here
 
 
-def test_wrappers_are_there_too():
+def test_wrappers_are_applied_in_the_other_process():
     with DrawingProcess("drawn_envs:drawn/Timed-v0", ["TimeAwareObservation"]) as drawn:
         assert drawn.spaces[0].shape == (3,)
         assert drawn.spaces[1] == Telling().action_space
@@ -82,35 +82,35 @@ def test_wrappers_are_there_too():
         ("drawn_envs:drawn/Unclosed-v0", "close OSError"),
     ],
 )
-def test_what_fails_there_is_one_line_here_and_leaves_the_older_file(env_id, words, tmp_path):
+def test_a_failure_is_one_line_and_leaves_the_older_file(env_id, words, tmp_path):
     path = tmp_path / "a.gif"
     path.write_bytes(b"older")
     with refuses(EnvironmentFault, words, env_id.partition(":")[2]) as caught:
         ddpg.record(Rising(), env_id, path, episodes=2, seed=3)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == [path]
-    if env_id.endswith("Unclosed-v0"):  # the video is whole, and kept
+    if env_id.endswith("Unclosed-v0"):  # it fails after the last frame
         with Image.open(path) as image:
             assert image.n_frames == 8
     else:
         assert path.read_bytes() == b"older"
 
 
-def test_what_cannot_be_made_is_refused():
+def test_unknown_environments_are_refused():
     for refused, words in (("Missing-v0", "Missing"), ("nowhere_at_all:A-v0", "nowhere_at_all")):
         with refuses(UsageError, words) as there, DrawingProcess(refused):
             pass
         assert "\n" not in str(there.value)
 
 
-class Odd(Rising):
+class ObjectPolicy(Rising):
     def predict(self, observation, deterministic):
         return object(), None
 
 
-def test_what_no_message_can_hold_is_one_line(tmp_path):
-    with refuses(UsageError, "action Odd object"):
-        ddpg.record(Odd(), "drawn_envs:drawn/Telling-v0", tmp_path / "a.gif")
+def test_values_that_cannot_be_sent_are_one_line(tmp_path):
+    with refuses(UsageError, "action ObjectPolicy object"):
+        ddpg.record(ObjectPolicy(), "drawn_envs:drawn/Telling-v0", tmp_path / "a.gif")
     with refuses(EnvironmentFault, "observation object"):
         ddpg.record(Rising(), "drawn_envs:drawn/Speaking-v0", tmp_path / "a.gif")
     assert list(tmp_path.iterdir()) == []
@@ -118,15 +118,15 @@ def test_what_no_message_can_hold_is_one_line(tmp_path):
         _ = drawn.spaces
 
 
-def test_keyword_arguments_of_the_registration_are_kept_or_it_is_drawn_here():
+def test_registered_arguments_are_sent_or_drawing_stays_in_this_process():
     gym.register("Longer-v0", "drawn_envs:Telling", kwargs={"length": 2})
     assert can_be_drawn_elsewhere("Longer-v0")
-    assert colors(Rising(), "Longer-v0", 1) == [[0, 100, 0], [10, 110, 0], [20, 120, 0]]
+    assert shades_of(Rising(), "Longer-v0", 1) == [[0, 100, 0], [10, 110, 0], [20, 120, 0]]
     gym.register("Holding-v0", "drawn_envs:Telling", kwargs={"length": object()})
     assert not can_be_drawn_elsewhere("Holding-v0")
 
 
-def test_the_process_ends_with_whatever_ends_the_recording(tmp_path, monkeypatch):
+def test_the_process_ends_when_the_recording_is_aborted(tmp_path, monkeypatch):
     processes = []
     enter = DrawingProcess.__enter__
 
@@ -145,7 +145,7 @@ def test_the_process_ends_with_whatever_ends_the_recording(tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_class_of_the_users_script_is_drawn_here(tmp_path, monkeypatch):
+def test_classes_of_the_main_script_are_drawn_in_this_process(tmp_path, monkeypatch):
     own = type("Own", (Telling,), {"__module__": "__main__"})
     monkeypatch.setattr(sys.modules["__main__"], "Own", own, raising=False)
     gym.register("Own-v0", own)
@@ -169,14 +169,14 @@ def test_drawing_that_would_crash_this_process_is_refused(tmp_path, monkeypatch)
         with refuses(UsageError, f"Mujoco MUJOCO_GL={library.lower()} ddpg.record"):
             ddpg.record(Rising(), env, tmp_path / "a.gif")
     assert crashes == ["osmesa", "egl"]
-    ddpg.record(Rising(), Telling(render_mode="rgb_array"), tmp_path / "a.gif")  # draws with something else
+    ddpg.record(Rising(), Telling(render_mode="rgb_array"), tmp_path / "a.gif")  # does not draw with MuJoCo
     monkeypatch.setenv("MUJOCO_GL", "glfw")
     ddpg.record(Rising(), env, tmp_path / "a.gif")
     assert len(crashes) == 2
 
 
 @pytest.mark.parametrize(("ends", "crashes"), [("kill -SEGV $$", True), ("exit 1", False), ("exit 0", False)])
-def test_whether_drawing_crashes_is_tried_in_another_process(ends, crashes, tmp_path, monkeypatch):
+def test_whether_rendering_crashes_is_tried_in_another_process(ends, crashes, tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\ntest $MUJOCO_GL = osmesa && {ends}\n")
     python.chmod(0o700)
@@ -194,9 +194,9 @@ def test_mujoco_is_drawn_without_a_gpu(tmp_path, monkeypatch):
         def predict(self, observation, deterministic):
             return np.zeros(3, np.float32), None
 
-    add = video.GifWriter.add  # drawn by software, three frames are enough
+    add = video.GifWriter.add  # rendering in software is slow
     monkeypatch.setattr(video.GifWriter, "add", lambda gif, frame: add(gif, frame) and gif._count < 3)
     ddpg.record(Still(), "Hopper-v5", tmp_path / "a.gif", seed=0)
     with Image.open(tmp_path / "a.gif") as image:
-        assert image.n_frames == 2  # every fifth of 125 a second, and the last
+        assert image.n_frames == 2  # every fifth of 125 frames a second, and the last
         assert np.array(image.convert("RGB")).std() > 20  # the floor and the hopper, not one color

@@ -1,4 +1,4 @@
-"""Messages between two processes: what is sent arrives, and nothing that arrives can run code."""
+"""Messages of the drawing process: values arrive unchanged, and no message can run code."""
 
 import io
 import pickle
@@ -24,7 +24,7 @@ ARRAYS = arrays.arrays(
 )
 
 
-def arrived(message):
+def sent_and_received(message):
     stream = io.BytesIO()
     send(stream, message)
     stream.seek(0)
@@ -32,21 +32,21 @@ def arrived(message):
 
 
 @given(PLAIN)
-def test_plain_values_arrive_as_they_are(value):
-    assert arrived(value) == value
-    assert type(arrived(value)) is type(value)
+def test_plain_values_arrive_unchanged(value):
+    assert sent_and_received(value) == value
+    assert type(sent_and_received(value)) is type(value)
 
 
 @given(ARRAYS)
 def test_arrays_arrive_with_their_shape_and_type(array):
-    found = arrived(("frame", array))[1]
+    found = sent_and_received(("frame", array))[1]
     assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
-    found[...] = 0  # it is writable
+    found[...] = 0  # writable
 
 
 def test_actions_of_every_space_arrive():
     parameterised = (np.int64(1), (np.float32([0.5]), np.zeros((0,), np.float32)))
-    found = arrived(parameterised)
+    found = sent_and_received(parameterised)
     assert isinstance(found, tuple)
     assert isinstance(found[1], tuple)
     assert found[0] == 1
@@ -60,7 +60,7 @@ def test_actions_of_every_space_arrive():
     [object(), {1, 2}, np.array([object()]), np.array(["text"]), 1j],
     ids=["object", "set", "objects", "texts", "complex"],
 )
-def test_nothing_else_is_sent(value):
+def test_other_types_are_refused(value):
     stream = io.BytesIO()
     with pytest.raises(TypeError):
         send(stream, [value])
@@ -82,14 +82,14 @@ def framed(data):
     ],
     ids=["empty", "pickle", "extension", "objects", "short"],
 )
-def test_what_is_no_message(data):
+def test_malformed_messages(data):
     with pytest.raises(EOFError):
         receive(framed(data))
 
 
-def test_a_stream_that_ends_in_a_message():
-    whole = io.BytesIO()
-    send(whole, [1, 2, 3])
-    for length in range(len(whole.getvalue())):
+def test_truncated_messages():
+    complete = io.BytesIO()
+    send(complete, [1, 2, 3])
+    for length in range(len(complete.getvalue())):
         with pytest.raises(EOFError):
-            receive(io.BytesIO(whole.getvalue()[:length]))
+            receive(io.BytesIO(complete.getvalue()[:length]))

@@ -1,4 +1,4 @@
-"""Whole episodes of a policy, in one environment or a vector of them."""
+"""``evaluate`` runs complete episodes of a policy, in one environment or a vector."""
 
 import functools
 import operator
@@ -17,15 +17,15 @@ MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
 
 class Linear:
-    """Acts on the sum of an observation, for one or a batch; remembers whether it was asked to be deterministic."""
+    """Acts on the sum of an observation, for one or a batch; records the values of ``deterministic``."""
 
     def __init__(self, env=None):
         self.env = env
-        self.asked = set()
+        self.deterministic_values = set()
         self.num_clipped_predictions = 0
 
     def predict(self, observation, deterministic=False):
-        self.asked.add(deterministic)
+        self.deterministic_values.add(deterministic)
         self.num_clipped_predictions += 1
         return np.tanh(np.asarray(observation).sum(axis=-1, keepdims=True)).astype(np.float32), None
 
@@ -40,7 +40,7 @@ class Learner(Linear):
 
 
 def by_hand(env, episodes, seed):
-    """Return (return, length, success) of each episode, from a loop without anything of ours."""
+    """Return (return, length, success) of each episode, from a plain Gymnasium loop."""
     rows, policy = [], Linear()
     for number in range(episodes):
         observation, _ = env.reset(seed=seed) if number == 0 else env.reset()
@@ -49,7 +49,7 @@ def by_hand(env, episodes, seed):
             observation, reward, terminated, truncated, info = env.step(policy.predict(observation)[0])
             rewards.append(reward)
             done = terminated or truncated
-        total = functools.reduce(operator.add, rewards)  # sum() is exact from Python 3.12 on
+        total = functools.reduce(operator.add, rewards)  # sum() compensates rounding errors from Python 3.12 on
         rows.append((total, len(rewards), info["is_success"]))
     return rows
 
@@ -58,27 +58,27 @@ def rows_of(result):
     return list(zip(result.returns.tolist(), result.lengths.tolist(), result.successes.tolist(), strict=True))
 
 
-def test_one_environment_as_by_hand():
-    """The first reset is seeded and no other: every episode is another one."""
+def test_one_environment_equals_a_plain_loop():
+    """Only the first reset is seeded, so that the episodes differ."""
     expected = by_hand(Walk(), 6, seed=3)
     assert len(set(expected)) == 6
     policy = Linear()
     result = evaluate(policy, Walk(), 6, seed=3)
     assert rows_of(result) == expected
-    assert policy.asked == {True}
+    assert policy.deterministic_values == {True}
     assert result.clipped_actions == result.lengths.sum()
     again = evaluate(policy, Walk(), 6, seed=4)
     assert rows_of(again) != expected
-    assert again.clipped_actions == again.lengths.sum()  # those of the first evaluation are not among them
+    assert again.clipped_actions == again.lengths.sum()  # without those of the first evaluation
     evaluate(policy, Walk(), 1, deterministic=False)
-    assert policy.asked == {True, False}
+    assert policy.deterministic_values == {True, False}
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 @pytest.mark.parametrize("episodes", [1, 2, 7])
 def test_each_environment_of_a_vector_contributes_its_first_episodes(mode, kind, episodes):
-    """Environment i of N is seeded with seed + i, by gymnasium."""
+    """Gymnasium seeds environment i with seed + i."""
     env = kind([Walk] * 3, autoreset_mode=mode)
     result = evaluate(Linear(), env, episodes, seed=3)
     env.close()
@@ -105,7 +105,7 @@ def test_a_vector_that_reuses_its_arrays(mode):
     assert sorted(rows_of(result)) == sorted([(6, 3, True), (6, 3, False), *[(10, 4, n % 2 == 0) for n in range(3)]])
 
 
-def test_success_is_told_only_where_every_episode_tells_it():
+def test_successes_are_reported_only_if_every_episode_reports_one():
     assert evaluate(Constant(), Counting(3), 2).successes is None
     env = SyncVectorEnv([Walk, lambda: Walk(says_success=False)])
     assert evaluate(Constant(), env, 2).successes is None
@@ -115,22 +115,22 @@ def test_success_is_told_only_where_every_episode_tells_it():
 
 
 def test_infos_of_each_environment_as_a_list():
-    """As some vector environments of one's own give them."""
+    """Some custom vector environments return the final infos as a list."""
 
     class Listing(ReusingVector):
         def step(self, actions):
             *rest, infos = super().step(actions)
             if "final_info" in infos:
-                told = infos["final_info"]["is_success"]
+                success = infos["final_info"]["is_success"]
                 ended = infos["_final_info"]
-                infos["final_info"] = [{"is_success": told[i]} if ended[i] else None for i in range(self.num_envs)]
+                infos["final_info"] = [{"is_success": success[i]} if ended[i] else None for i in range(self.num_envs)]
             return *rest, infos
 
     successes = evaluate(Constant(), Listing(AutoresetMode.SAME_STEP), 4).successes
     assert sorted(successes) == [False, False, True, True]
 
 
-def test_any_observation_space():
+def test_discrete_observations():
     env = gym.make("FrozenLake-v1", is_slippery=False)
 
     class Right:
@@ -141,11 +141,11 @@ def test_any_observation_space():
     assert evaluate(Right(), env, 2, seed=0).lengths.max() <= 100
 
 
-# -- the environment of an agent that learns ----------------------------------------------------------
+# -- the training environment of an agent --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrap", [lambda env: env, gym.wrappers.ClipAction, lambda env: env.unwrapped])
-def test_evaluating_where_the_policy_learns_abandons_its_episode(wrap):
+def test_evaluating_in_the_training_environment_abandons_its_episode(wrap):
     policy = Learner(gym.wrappers.TimeLimit(Walk(), 5))
     evaluate(policy, wrap(policy.env), 2)
     assert policy.abandoned == 1
@@ -153,7 +153,7 @@ def test_evaluating_where_the_policy_learns_abandons_its_episode(wrap):
     assert policy.abandoned == 2
 
 
-def test_the_same_for_vectors():
+def test_evaluating_in_the_training_vector_abandons_its_episodes():
     vector = SyncVectorEnv([Walk] * 2)
     policy = Learner(vector)
     evaluate(policy, vector, 2)
@@ -162,7 +162,7 @@ def test_the_same_for_vectors():
     assert policy.abandoned == 3
 
 
-def test_also_when_evaluating_fails():
+def test_an_evaluation_that_fails_abandons_the_training_episode():
     class Failing(Learner):
         def predict(self, observation, deterministic=True):
             raise RuntimeError("no action")
@@ -173,13 +173,13 @@ def test_also_when_evaluating_fails():
     assert policy.abandoned == 1
 
 
-def test_evaluating_elsewhere_leaves_the_episode_alone():
+def test_evaluating_in_another_environment_keeps_the_training_episode():
     policy = Learner(Walk())
     evaluate(policy, Walk(), 2)
     evaluate(policy, SyncVectorEnv([Walk] * 2), 2)
     evaluate(Learner(None), Walk(), 2)
     assert policy.abandoned == 0
-    evaluate(Linear(env := Walk()), env, 1)  # it has no abandon_episode
+    evaluate(Linear(env := Walk()), env, 1)  # a policy without abandon_episode
 
 
 # -- errors -------------------------------------------------------------------------------------------
@@ -197,20 +197,20 @@ def test_evaluating_elsewhere_leaves_the_episode_alone():
         (Constant(), Counting(3, nan_reward_at=2), {}, "reward nan"),
     ],
 )
-def test_errors(policy, env, options, message):
+def test_bad_arguments_are_refused(policy, env, options, message):
     with refuses(UsageError, message):
         evaluate(policy, env, **options)
 
 
 @pytest.mark.parametrize(("derived", "offset"), [(evaluation_seed, 1), (final_seed, 2), (choice_seed, 3)])
-def test_derived_seeds_stay_within_what_is_a_seed(derived, offset):
+def test_derived_seeds_are_valid_seeds(derived, offset):
     assert derived(7) == 7 + offset * 10**6
     assert derived(2**63 - 1 - offset * 10**6) == 2**63 - 1
     assert derived(2**63 - 1) == offset * 10**6 - 1
 
 
-@pytest.mark.parametrize(("given", "here"), [({"n_eval_episodes": 2}, "episodes="), ({"episods": 2}, "'episodes'")])
-def test_keywords_of_another_package_are_translated(given, here):
+@pytest.mark.parametrize(("given", "hint"), [({"n_eval_episodes": 2}, "episodes="), ({"episods": 2}, "'episodes'")])
+def test_unknown_keywords_get_a_hint(given, hint):
     with refuses(UsageError, "evaluate", next(iter(given))) as caught:
         evaluate(Linear(), Walk(), **given)
-    assert here in str(caught.value)
+    assert hint in str(caught.value)

@@ -1,4 +1,4 @@
-"""Evaluation: statistics by hand, seeds of its episodes, and no exploration unless asked for."""
+"""Statistics of an evaluation worked out by hand, the seeds of its episodes, and exploration only on request."""
 
 import gymnasium as gym
 import numpy as np
@@ -34,7 +34,7 @@ def test_one_episode_has_no_spread():
 
 
 class Echo(gym.Env):
-    """An episode returns a number drawn at its reset, and what its three actions were worth."""
+    """An episode has three steps; its return is the sum of its actions and a number drawn at the reset."""
 
     def __init__(self, action_space=None, start=0.0):
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -58,7 +58,7 @@ class Still:
         return np.zeros(1, np.float32), None
 
 
-def test_every_episode_has_a_start_of_its_own_and_a_seed_repeats_them_all():
+def test_episodes_start_differently_and_a_seed_repeats_them():
     env = Echo(start=1.0)
     returns = evaluate(Still(), env, 6, seed=3).returns
     assert len(set(returns)) == 6
@@ -74,7 +74,7 @@ def make_agent(kind):
 
 
 @pytest.mark.parametrize("kind", [DDPG, DQN])
-def test_evaluation_explores_only_where_it_is_asked_to(kind):
+def test_evaluation_explores_only_if_not_deterministic(kind):
     agent = make_agent(kind)
     action = float(np.sum(agent.predict(np.zeros(2, np.float32))[0]))
     np.testing.assert_allclose(evaluate(agent, agent.env, 8, seed=0).returns, 3 * action, rtol=1e-5, atol=1e-6)
@@ -82,7 +82,7 @@ def test_evaluation_explores_only_where_it_is_asked_to(kind):
     assert len(set(noisy)) > 3
 
 
-def test_an_evaluation_is_printed_as_a_line():
+def test_an_evaluation_is_printed_as_one_line():
     # Mean 2.5, deviation 1.291; t(3) = 3.182, so ± 2.054.
     four = Evaluation(np.array([1.0, 2.0, 3.0, 4.0]), np.array([5, 5, 5, 9]), successes=np.array([1, 0, 0, 0]))
     assert str(four) == "mean return 2.5 (95 % CI 0.4457 to 4.554, 4 episodes of 6 steps), success rate 25%"

@@ -1,4 +1,4 @@
-"""Runs that end before their goal: by a signal, by an environment that fails, by a disk that refuses."""
+"""Runs that a signal, a failing environment or a full disk ends early: what they save, and how they resume."""
 
 import contextlib
 import errno
@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Walk
+from full_disk import files_no_larger_than
 from refusals import refuses
 from remains import assert_same, what_is_left
 
@@ -39,7 +40,7 @@ RUN = {"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation
 
 
 class Eventful(gym.Wrapper):
-    """At its steps, what ``event`` does: it gets the number of this one among all of training."""
+    """Calls ``event`` at every training step, with the number of the step."""
 
     event = None
     steps = 0
@@ -65,65 +66,65 @@ def registered():
 
 @pytest.fixture
 def at(monkeypatch):
-    """Set what happens at a step of training."""
+    """Return a function that sets what happens at a training step."""
 
-    def at(step, what):
+    def at(step, action):
         monkeypatch.setattr(Eventful, "steps", 0)
-        monkeypatch.setattr(Eventful, "event", staticmethod(lambda now: what() if now == step else None))
+        monkeypatch.setattr(Eventful, "event", staticmethod(lambda now: action() if now == step else None))
 
     at(0, None)
     return at
 
 
 @pytest.fixture(scope="module")
-def straight(registered, tmp_path_factory):
-    return train("Eventful-v0", CONFIG, root=tmp_path_factory.mktemp("straight"), **RUN)
+def uninterrupted(registered, tmp_path_factory):
+    return train("Eventful-v0", CONFIG, root=tmp_path_factory.mktemp("uninterrupted"), **RUN)
 
 
 def send(number):
-    """Send a signal to this process, and wait until somebody has taken it."""
+    """Send a signal to this process, and wait until the run has received it."""
     request = signals._watching
     os.kill(os.getpid(), number)
     for _ in range(1000):
         if request.number is not None:
             return
         time.sleep(0.01)
-    pytest.fail("nobody has taken it")
+    pytest.fail("the signal was not received")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_run_where_it_goes_on_exactly(number, straight, at, tmp_path, capsys):
+def test_a_signal_ends_a_run_and_it_resumes_exactly(number, uninterrupted, at, tmp_path, capsys):
     before = signal.getsignal(number)
     at(40, lambda: send(number))
     run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     assert signal.getsignal(number) == before
-    ends = [int(row["timesteps"]) for row in run_directory.read_table(straight / "episodes.csv")]
+    ends = [int(row["timesteps"]) for row in run_directory.read_table(uninterrupted / "episodes.csv")]
     (stopped,) = {int(path.name) for path in run_directory.checkpoints(run)} - {0}
     assert stopped == min(end for end in ends if end >= 40)
-    said = capsys.readouterr().err
-    assert signal.Signals(number).name in said
-    assert f"saved at {stopped} of 150 steps; it goes on as if it had not been interrupted" in said
-    assert "evaluation there: mean return" in said
-    assert not run_directory.read_table(run / "evaluations.csv")  # the run that goes on will not have it
+    err = capsys.readouterr().err
+    assert signal.Signals(number).name in err
+    assert f"saved at {stopped} of 150 steps; it goes on as if it had not been interrupted" in err
+    assert "evaluation there: mean return" in err
+    assert not run_directory.read_table(run / "evaluations.csv")  # the table does not have this evaluation
     at(0, None)
     resume(run, progress_bar=False)
-    assert_same(run, straight)
+    assert_same(run, uninterrupted)
 
 
-def test_a_signal_where_an_evaluation_is_due_leaves_it_owed(straight, at, tmp_path):
-    due = int(run_directory.read_table(straight / "evaluations.csv")[0]["timesteps"])
+def test_an_evaluation_that_is_due_at_a_signal_is_made_on_resume(uninterrupted, at, tmp_path):
+    due = int(run_directory.read_table(uninterrupted / "evaluations.csv")[0]["timesteps"])
     at(due, lambda: send(signal.SIGTERM))
     run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     assert [path.name for path in run_directory.checkpoints(run)] == ["0", str(due)]
     assert not run_directory.read_table(run / "evaluations.csv")
     at(0, None)
     resume(run, progress_bar=False)
-    assert_same(run, straight)
+    assert_same(run, uninterrupted)
 
 
-def test_an_episode_that_does_not_end_is_not_waited_for(straight, at, tmp_path, capsys, monkeypatch):
+def test_stopping_does_not_wait_for_a_long_episode(uninterrupted, at, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run_loop.GracefulStop.__init__, "__defaults__", (0.0,))
-    ends = [int(row["timesteps"]) for row in run_directory.read_table(straight / "episodes.csv")]
+    ends = [int(row["timesteps"]) for row in run_directory.read_table(uninterrupted / "episodes.csv")]
     begun = next(end for end, after in itertools.pairwise(ends) if end >= 65 and after - end >= 3)
     at(begun + 1, lambda: send(signal.SIGINT))
     run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
@@ -132,22 +133,22 @@ def test_an_episode_that_does_not_end_is_not_waited_for(straight, at, tmp_path, 
     assert f"exactly as if not interrupted: ddpg resume {run} --checkpoint {grid}" in capsys.readouterr().err
     at(0, None)
     resume(run, which=grid, progress_bar=False)
-    assert_same(run, straight)
+    assert_same(run, uninterrupted)
 
 
 @contextlib.contextmanager
-def endless_evaluations(after, what):
-    """In the block, from a step of training on, the episodes of evaluations do not end; their first step does what."""
+def endless_evaluations(after, action):
+    """Make evaluations endless from training step ``after`` on; their first step calls ``action``."""
     step, steps = Eventful.step, []
 
-    def endless(self, action):
-        values = step(self, action)
+    def endless(self, env_action):
+        values = step(self, env_action)
         if self.trains or Eventful.steps < after:
             return values
         steps.append(values)
         if len(steps) == 1:
-            what()
-        if len(steps) > 200_000:  # seconds, where the deadline is a twentieth of one
+            action()
+        if len(steps) > 200_000:  # takes seconds; the deadline is 0.05 s
             fail()
         return (*values[:2], False, False, {})
 
@@ -159,22 +160,22 @@ def endless_evaluations(after, what):
 
 
 @pytest.mark.parametrize("place", [0, -1])
-def test_an_evaluation_that_does_not_end_is_not_waited_for(place, straight, at, tmp_path, capsys):
-    """It is made when the run goes on; the last one, too."""
-    due = int(run_directory.read_table(straight / "evaluations.csv")[place]["timesteps"])
+def test_stopping_does_not_wait_for_an_endless_evaluation(place, uninterrupted, at, tmp_path, capsys):
+    """It is made on resume, also if it is the last one."""
+    due = int(run_directory.read_table(uninterrupted / "evaluations.csv")[place]["timesteps"])
     with endless_evaluations(due, lambda: send(signal.SIGTERM)):
         run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
-    said = capsys.readouterr().err
-    assert f"saved at {due} of 150 steps; it goes on as if it had not been interrupted" in said
-    assert "evaluation there" not in said
+    err = capsys.readouterr().err
+    assert f"saved at {due} of 150 steps; it goes on as if it had not been interrupted" in err
+    assert "evaluation there" not in err
     assert run_directory.checkpoints(run)[-1].name == str(due)
     assert all(int(row["timesteps"]) < due for row in run_directory.read_table(run / "evaluations.csv"))
     at(0, None)
     resume(run, progress_bar=False)
-    assert_same(run, straight)
+    assert_same(run, uninterrupted)
 
 
-def test_the_evaluation_of_a_stopped_run_is_not_waited_for_either(at, tmp_path, capsys):
+def test_stopping_does_not_wait_for_an_endless_evaluation_of_the_stopped_run(at, tmp_path, capsys):
     at(20, lambda: send(signal.SIGTERM))
     with endless_evaluations(0, lambda: None):
         run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
@@ -182,7 +183,7 @@ def test_the_evaluation_of_a_stopped_run_is_not_waited_for_either(at, tmp_path, 
     assert "evaluation there" not in capsys.readouterr().err
 
 
-def test_a_long_evaluation_without_a_time_limit_is_told_of_once(at, tmp_path, capsys, monkeypatch):
+def test_a_long_evaluation_without_a_time_limit_is_noted_once(at, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(recorder, "LONG_EVALUATION", 0.0)
     train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     assert capsys.readouterr().err.count("max_episode_steps") == 1
@@ -190,7 +191,7 @@ def test_a_long_evaluation_without_a_time_limit_is_told_of_once(at, tmp_path, ca
     assert "max_episode_steps" not in capsys.readouterr().err
 
 
-def test_waiting_for_an_episode_is_not_waiting_for_a_compiler(monkeypatch):
+def test_waiting_for_an_episode_does_not_count_compilation(monkeypatch):
     class Agent:
         num_timesteps, env, loop = 1, None, LearnLoop()
 
@@ -198,13 +199,13 @@ def test_waiting_for_an_episode_is_not_waiting_for_a_compiler(monkeypatch):
     clock = iter([100.0, 100.5, 140.5, 141.0, 143.0, 144.0, 145.1])
     monkeypatch.setattr(run_loop.time, "monotonic", lambda: next(clock))
     stop = run_loop.GracefulStop(request)
-    assert stop.on_step(Agent()) is None  # nothing was asked for
+    assert stop.on_step(Agent()) is None  # no signal yet
     request.number = signal.SIGINT
-    # 0, 0.5, 1 of 40, 0.5, 1 of 2, 1, 1 of 1.1: five seconds are over at the last one
+    # A step counts for 1 s at most: 0, 0.5, 1 of 40, 0.5, 1 of 2, 1, 1 of 1.1; the last one makes 5 s.
     assert [stop.on_step(Agent()) for _ in range(7)] == [None] * 6 + [False]
 
 
-def test_a_second_signal_acts_as_usual_and_names_what_there_is(at, tmp_path, capsys):
+def test_a_second_signal_ends_the_run_at_once_and_names_the_checkpoint(at, tmp_path, capsys):
     def twice():
         send(signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
@@ -224,32 +225,32 @@ from ddpg.cli.terminal import tolerate_broken_pipes
 from ddpg.runs import signals
 
 with tolerate_broken_pipes(), signals.stop_on_signals(ends_process=True) as request:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # as while TensorFlow starts
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # as while TensorFlow is imported
     os.kill(os.getpid(), signal.SIGINT)
     request.came(within=60)
-    request.resumable = lambda: "of all of it"
-    request.before_end = lambda: request.say("the others are asked")
+    request.resumable = lambda: "how to resume"
+    request.before_end = lambda: request.say("called before the end")
     os.kill(os.getpid(), signal.SIGTERM)
     signal.pause()
 """
 
 
-def test_signals_are_answered_while_stderr_is_held_back():
-    """The first and the second, which ends the process, to where stderr went before."""
+def test_signals_are_answered_while_stderr_is_redirected():
+    """Both answers go to the original stderr; the second signal ends the process."""
     done = subprocess.run([sys.executable, "-c", STARTING], stderr=subprocess.PIPE, text=True, timeout=120)
     first, second, third = done.stderr.splitlines()
     assert first.startswith("ddpg: SIGINT: the run will be saved and ended")
-    assert second == "ddpg: SIGTERM again: ended at once; of all of it"
-    assert third == "ddpg: the others are asked"
+    assert second == "ddpg: SIGTERM again: ended at once; how to resume"
+    assert third == "ddpg: called before the end"
     assert done.returncode == 128 + signal.SIGTERM
 
 
-def test_training_in_a_thread(straight, at, tmp_path):
+def test_training_in_a_thread(uninterrupted, at, tmp_path):
     runs = []
     thread = threading.Thread(target=lambda: runs.append(train("Eventful-v0", CONFIG, root=tmp_path, **RUN)))
     thread.start()
     thread.join()
-    assert_same(runs[0], straight)
+    assert_same(runs[0], uninterrupted)
 
 
 # -- environments that fail -----------------------------------------------------------------------------
@@ -259,7 +260,7 @@ def fail():
     raise RuntimeError("its wheel came off")
 
 
-def test_what_was_learned_before_an_environment_failed_is_kept(at, tmp_path):
+def test_a_run_is_saved_when_its_environment_fails(at, tmp_path):
     at(100, fail)
     with pytest.raises(EnvironmentFault) as caught:
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
@@ -277,7 +278,7 @@ def test_what_was_learned_before_an_environment_failed_is_kept(at, tmp_path):
     assert what_is_left(resume(run, progress_bar=False))["num_timesteps"] == 150
 
 
-def test_a_process_of_a_vector_that_is_gone(at, tmp_path):
+def test_a_vector_that_lost_a_process_is_saved(at, tmp_path):
     def gone():
         raise EOFError
 
@@ -293,7 +294,7 @@ def test_a_first_reset_that_fails(at, tmp_path, monkeypatch):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
 
 
-def test_exit_statuses_of_environments_and_disks(straight, at, tmp_path, monkeypatch, capsys):
+def test_exit_statuses_of_environment_and_file_errors(uninterrupted, at, tmp_path, monkeypatch, capsys):
     def constructor(**_):
         raise OSError(errno.ENODEV, "no such simulator")
 
@@ -312,22 +313,7 @@ def test_exit_statuses_of_environments_and_disks(straight, at, tmp_path, monkeyp
 # -- full disks -------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def files_no_larger_than(size):
-    """Let writing beyond ``size`` bytes fail, as on a full disk (there it is ENOSPC, here EFBIG)."""
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
-
-
-def test_a_row_that_does_not_fit_leaves_none_of_it(tmp_path):
+def test_a_row_that_does_not_fit_is_removed(tmp_path):
     table = run_directory.CSVTable(tmp_path / "t.csv", ["timesteps", "value"], 0)
     table.add({"timesteps": 1, "value": 0.5})
     before = (tmp_path / "t.csv").read_bytes()
@@ -340,7 +326,7 @@ def test_a_row_that_does_not_fit_leaves_none_of_it(tmp_path):
     assert [row["timesteps"] for row in run_directory.read_table(tmp_path / "t.csv")] == ["1", "3"]
 
 
-def test_events_that_cannot_be_rewritten_say_why_and_stay(tmp_path, monkeypatch):
+def test_events_that_cannot_be_rewritten_are_kept(tmp_path, monkeypatch):
     from ddpg.runs import log_writers as module
 
     def add(step):
@@ -361,7 +347,7 @@ def test_events_that_cannot_be_rewritten_say_why_and_stay(tmp_path, monkeypatch)
     assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [(path.name, before)]
 
 
-def test_events_that_do_not_fit_are_an_os_error(tmp_path):
+def test_events_that_do_not_fit_raise_an_os_error(tmp_path):
     from ddpg.runs.log_writers import TensorBoardLogWriter
 
     events = TensorBoardLogWriter(tmp_path, {"a": "a"}, lambda step, tag: True)
@@ -378,7 +364,7 @@ def test_events_that_do_not_fit_are_an_os_error(tmp_path):
         events.close()
 
 
-def test_a_disk_that_fills_while_training(straight, at, tmp_path):
+def test_a_disk_that_fills_during_training(uninterrupted, at, tmp_path):
     limits = contextlib.ExitStack()
     at(90, lambda: limits.enter_context(files_no_larger_than(600)))
     with limits, pytest.raises(FileFault) as caught:
@@ -390,10 +376,10 @@ def test_a_disk_that_fills_while_training(straight, at, tmp_path):
     )
     at(0, None)
     resume(run, progress_bar=False)
-    assert_same(run, straight)
+    assert_same(run, uninterrupted)
 
 
-def test_a_disk_that_is_full_from_the_beginning(tmp_path):
+def test_a_disk_that_is_full_at_the_start(tmp_path):
     with files_no_larger_than(1000), refuses(FileFault, "config.json EFBIG"):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     assert not list((tmp_path / "Eventful-v0").iterdir())
@@ -413,7 +399,7 @@ def test_a_disk_that_is_full_from_the_beginning(tmp_path):
         ({"vectorization": "async"}, "several environments"),
     ],
 )
-def test_vectors_that_cannot_be(options, message, tmp_path):
+def test_invalid_vector_options(options, message, tmp_path):
     with refuses(UsageError, message):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN, **options)
     assert not list(tmp_path.iterdir())
@@ -426,7 +412,7 @@ def test_the_number_of_environments_is_a_whole_number_of_any_type(count, tmp_pat
     assert (found, type(found)) == (2, int)
 
 
-def test_processes_of_their_own_give_what_one_process_gives(tmp_path):
+def test_environments_in_processes_give_the_same_run(tmp_path):
     options = RUN | {"total_timesteps": 100}
     runs = [
         train("Pendulum-v1", CONFIG, root=tmp_path / kind, n_envs=2, vectorization=kind, **options)
@@ -437,7 +423,7 @@ def test_processes_of_their_own_give_what_one_process_gives(tmp_path):
     assert len(run_directory.read_table(runs[0] / "evaluations.csv")) == 2
 
 
-def test_a_vector_is_left_where_it_stands(at, tmp_path, capsys):
+def test_a_vector_stops_without_waiting_for_episodes(at, tmp_path, capsys):
     at(31, lambda: send(signal.SIGTERM))
     run = train("Eventful-v0", CONFIG, root=tmp_path, n_envs=2, **RUN)
     assert "new ones" in capsys.readouterr().err
@@ -445,16 +431,16 @@ def test_a_vector_is_left_where_it_stands(at, tmp_path, capsys):
     assert what_is_left(resume(run, progress_bar=False))["num_timesteps"] >= 150
 
 
-def test_what_an_array_of_the_run_state_may_not_be():
+def test_damaged_arrays_of_a_run_state_are_refused():
     from ddpg.runs.run_state import RunState
 
     counts = {"clipped": 3}
     run_state = RunState.begun(["loss"], counts, 7)
     run_state.calls, run_state.sums = 1, {"loss": 2.0}
     run_state.recent.append((1.5, 9))
-    good = run_state.arrays({"clipped": 5}, 1.25, 0.5)
-    again = RunState.from_arrays("f", good, ["loss"], {"clipped": 0})
-    assert again.arrays({"clipped": 0}, 1.25, 0.5) == {name: pytest.approx(value) for name, value in good.items()}
+    arrays = run_state.arrays({"clipped": 5}, 1.25, 0.5)
+    again = RunState.from_arrays("f", arrays, ["loss"], {"clipped": 0})
+    assert again.arrays({"clipped": 0}, 1.25, 0.5) == {name: pytest.approx(value) for name, value in arrays.items()}
     assert (again.counts, again.calls, again.sums) == ({"clipped": -2}, 1, {"loss": 2.0})
     for name, value in [
         ("logged", np.array(-1)),
@@ -467,6 +453,6 @@ def test_what_an_array_of_the_run_state_may_not_be():
         ("tables", np.zeros(5, np.uint8)),
     ]:
         with refuses(FileFault, f"f: {name}"):
-            RunState.from_arrays("f", good | {name: value}, ["loss"], counts)
+            RunState.from_arrays("f", arrays | {name: value}, ["loss"], counts)
     with refuses(FileFault, "arrays"):
-        RunState.from_arrays("f", good | {"more": np.zeros(1)}, ["loss"], counts)
+        RunState.from_arrays("f", arrays | {"more": np.zeros(1)}, ["loss"], counts)

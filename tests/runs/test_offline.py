@@ -1,4 +1,4 @@
-"""Runs that learn from a data set: updates without steps, resumed exactly, and going on in the environment."""
+"""Runs that learn from a data set: updates without environment steps, exact resuming, and fine-tuning."""
 
 import shutil
 
@@ -23,7 +23,7 @@ from ddpg.runs.run_loop import GracefulStop
 
 
 class Resetting(Counting):
-    """Keeps nothing that a reset does not set."""
+    """A reset restores the initial state."""
 
     def reset(self, *, seed=None, options=None):
         self.episode = -1
@@ -52,7 +52,7 @@ CONFIG = DDPGConfig(
     prioritised="proportional",
     n_steps=2,
 )
-# Half of each minibatch is of the data, of which the ring overwrites a part, and the weight of cloning falls.
+# Half of each minibatch comes from the data, the ring overwrites some of them, and the cloning weight decreases.
 MIXED = CONFIG.replace(
     prioritised=None, dataset_share=0.5, bc_final=0.25, bc_steps=30, buffer_size=60, learning_starts=90
 )
@@ -62,7 +62,7 @@ RUN = {"seed": 5, "total_timesteps": 100, "evaluation_interval": 25, "evaluation
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Five episodes of the environment by random actions."""
+    """Five episodes of the environment with random actions."""
     path, rng = tmp_path_factory.mktemp("data") / "data.npz", np.random.default_rng(0)
     step, count = np.arange(35) % 7, 35
     states = np.stack([np.arange(count) // 7, step], axis=1).astype(float)
@@ -92,14 +92,14 @@ def state_of(run):
     return checkpoint.read(checkpoint.find(run))
 
 
-def test_timesteps_are_updates_and_nothing_is_stepped_but_evaluations(offline, data):
-    """100 updates whatever ``updates_per_step`` is, 35 rows in memory as at the start, no episode; the rest as ever."""
+def test_offline_timesteps_are_updates_without_environment_steps(offline, data):
+    """100 updates whatever ``updates_per_step`` is, no training episode, and only the 35 rows of data in memory."""
     manifest, groups = state_of(offline)
     assert (manifest["num_timesteps"], manifest["num_updates"], manifest["owed_updates"]) == (100, 100, 0)
     np.testing.assert_allclose(groups["replay"]["rewards"][:, 0], load_dataset(data).rewards)
     assert run_directory.read_table(offline / "episodes.csv") == []
     rows = run_directory.read_table(offline / "evaluations.csv")
-    assert [int(row["timesteps"]) for row in rows] == [30, 54, 78, 100]  # the first calls' ends from 25, 50, ... on
+    assert [int(row["timesteps"]) for row in rows] == [30, 54, 78, 100]  # the ends of calls
     assert {float(row["mean_return"]) for row in rows} == {28.0}
     metrics = run_directory.read_table(offline / "metrics.csv")
     updates = [(int(row["timesteps"]), float(row["n_updates"])) for row in metrics]
@@ -109,7 +109,7 @@ def test_timesteps_are_updates_and_nothing_is_stepped_but_evaluations(offline, d
     assert (document["dataset"], document["offline_timesteps"]) == (str(data), None)
 
 
-def test_it_learns_as_remember_and_update_do(offline, data):
+def test_an_offline_run_equals_remember_and_update(offline, data):
     agent = DDPG(gym.make("Offline-v0"), CONFIG, seed=5)
     agent.remember(*load_dataset(data))
     for start in range(0, 100, 6):
@@ -124,28 +124,28 @@ def test_it_learns_as_remember_and_update_do(offline, data):
 
 
 class Killed(BaseException):
-    """As a kill: nobody catches it, nothing is saved."""
+    """Stands for a kill: nothing catches it, and nothing is saved."""
 
 
 def killed_at(monkeypatch, updates):
-    """Let every learner end like a killed process in the call of updates that begins at ``updates``."""
+    """Kill the run in the call of ``update`` that starts after ``updates`` updates."""
     update = OffPolicyAgent.update
 
-    def mortal(agent, n=1):
+    def update_or_die(agent, n=1):
         if agent.num_updates == updates:
             raise Killed
         return update(agent, n)
 
-    monkeypatch.setattr(OffPolicyAgent, "update", mortal)
+    monkeypatch.setattr(OffPolicyAgent, "update", update_or_die)
 
 
 @pytest.mark.parametrize(
     ("run", "at"),
     [("offline", 60), *(pytest.param("fine_tuned", at, marks=pytest.mark.slow) for at in (36, 58)), ("mixed", 58)],
 )
-def test_a_killed_run_ends_as_one_that_was_not(run, at, data, tmp_path, monkeypatch, request):
-    """Without its data set, too: the checkpoint has what was read."""
-    straight = request.getfixturevalue(run)
+def test_a_killed_run_resumes_exactly(run, at, data, tmp_path, monkeypatch, request):
+    """Even without the data file: the checkpoint holds the data."""
+    uninterrupted = request.getfixturevalue(run)
     path = tmp_path / "data.npz"
     path.write_bytes(data.read_bytes())
     online = {} if run == "offline" else {"offline_timesteps": 40}
@@ -155,10 +155,10 @@ def test_a_killed_run_ends_as_one_that_was_not(run, at, data, tmp_path, monkeypa
             train("Offline-v0", CONFIGS[run], dataset=path, root=tmp_path, **online, **RUN)
     path.unlink()
     resume(tmp_path / "Offline-v0" / "1", progress_bar=False)
-    assert_same(tmp_path / "Offline-v0" / "1", straight)
+    assert_same(tmp_path / "Offline-v0" / "1", uninterrupted)
 
 
-def test_a_stopped_run_stops_between_updates_and_goes_on_exactly(data, offline, tmp_path, monkeypatch, capsys):
+def test_a_run_stopped_between_updates_resumes_exactly(data, offline, tmp_path, monkeypatch, capsys):
     on_step = GracefulStop.on_step
 
     def signalled(self, agent):
@@ -174,8 +174,8 @@ def test_a_stopped_run_stops_between_updates_and_goes_on_exactly(data, offline, 
     assert_same(run, offline)
 
 
-def test_the_rest_of_a_run_is_in_the_environment(fine_tuned):
-    """40 updates, then 60 steps and half an update for each; evaluations wait for an episode's end there."""
+def test_fine_tuning_steps_the_environment(fine_tuned):
+    """40 updates, then 60 steps with half an update each; evaluations then wait for the end of an episode."""
     manifest, groups = state_of(fine_tuned)
     assert (manifest["num_timesteps"], manifest["num_updates"]) == (100, 40 + 30)
     assert len(groups["replay"]["rewards"]) == 35 + 60
@@ -185,8 +185,8 @@ def test_the_rest_of_a_run_is_in_the_environment(fine_tuned):
     assert evaluations == [30, 54, 75, 100]
 
 
-def test_the_data_take_the_place_of_random_steps(fine_tuned, data, tmp_path):
-    """The steps after the switch, all before ``learning_starts``, are those of a run that never has random steps."""
+def test_data_replace_the_random_steps(fine_tuned, data, tmp_path):
+    """The steps in the environment equal those of a run without random steps, although ``learning_starts`` is later."""
     late = CONFIG.replace(learning_starts=1_000)
     run = train("Offline-v0", late, dataset=data, offline_timesteps=40, root=tmp_path, **RUN)
     (manifest, groups), (usual, expected) = state_of(run), state_of(fine_tuned)
@@ -197,8 +197,8 @@ def test_the_data_take_the_place_of_random_steps(fine_tuned, data, tmp_path):
             np.testing.assert_array_equal(groups[group][name], array, err_msg=name)
 
 
-def test_the_data_of_a_run_are_told_from_its_steps(mixed):
-    """35 rows of data and 60 steps in a ring of 60: all of the data are overwritten but none of the newest steps."""
+def test_the_memory_distinguishes_data_from_the_runs_own_steps(mixed):
+    """In a ring of 60 rows, the 60 steps overwrite all 35 rows of data."""
     manifest, groups = state_of(mixed)
     replay = groups["replay"]
     assert (manifest["num_timesteps"], manifest["own_steps"]) == (100, 60)
@@ -213,7 +213,7 @@ def test_the_data_of_a_run_are_told_from_its_steps(mixed):
     ("before", "after", "steps"), [(-3.0, -5.0, 40), (-5.0, -3.0, 100), (-5.0, -5.0, 100)], ids=["fell", "rose", "same"]
 )
 def test_a_fine_tuned_run_keeps_the_better_policy(before, after, steps, data, tmp_path, monkeypatch, capsys):
-    """That of before the first step where the last one returns less in episodes that no evaluation had."""
+    """The policy before fine-tuning is better if the last one returns less in episodes that no evaluation had."""
     episodes = []
 
     def judged(policy, env, count, seed):
@@ -233,15 +233,15 @@ def test_a_fine_tuned_run_keeps_the_better_policy(before, after, steps, data, tm
     kept, expected = (found[which][1]["variables"] for which in ("better", "offline" if steps == 40 else "latest"))
     for name, array in expected.items():
         np.testing.assert_array_equal(kept[name], array)
-    told = capsys.readouterr().err
-    assert f"{before:g} after 40 updates" in told
-    assert f"{after:g} after 60 more steps" in told
+    err = capsys.readouterr().err
+    assert f"{before:g} after 40 updates" in err
+    assert f"{after:g} after 60 more steps" in err
     assert DDPG.load(run, which="better").num_timesteps == steps
     with refuses(UsageError, "better"):
         resume(run, which="better", progress_bar=False)
 
 
-def test_a_run_that_was_not_fine_tuned_keeps_nothing_else(offline, data, tmp_path):
+def test_a_run_without_fine_tuning_has_no_checkpoint_better(offline, data, tmp_path):
     run = train(
         "Offline-v0", CONFIG, dataset=data, root=tmp_path, **RUN | {"total_timesteps": 50}, offline_timesteps=50
     )
@@ -251,8 +251,8 @@ def test_a_run_that_was_not_fine_tuned_keeps_nothing_else(offline, data, tmp_pat
         DDPG.load(run, which="better")
 
 
-def test_an_offline_run_goes_on_in_the_environment(offline, tmp_path, data):
-    """From its end, with the data in memory; the same as if that had been asked for at the start, but for the rates."""
+def test_an_offline_run_can_be_resumed_in_the_environment(offline, tmp_path, data):
+    """It equals a run with ``offline_timesteps`` from the start, if the learning rate is constant."""
     constant = CONFIG.replace(learning_rate_schedule="constant")
     runs = []
     for name, options in (("at once", {"total_timesteps": 80}), ("later", {"total_timesteps": 50})):
@@ -274,7 +274,7 @@ def files_of(run):
 
 
 @pytest.mark.parametrize(
-    ("run", "which", "asked", "learned"),
+    ("run", "which", "given", "learned"),
     [
         ("fine_tuned", "latest", 41, 40),
         ("fine_tuned", "latest", 39, 40),
@@ -283,25 +283,25 @@ def files_of(run):
         ("offline", "78", 77, 78),
     ],
 )
-def test_where_learning_from_data_ended_does_not_change(run, which, asked, learned, tmp_path, request):
-    """The checkpoints ``offline`` and ``better`` are of that step. Nothing is written."""
+def test_the_end_of_offline_learning_cannot_be_changed(run, which, given, learned, tmp_path, request):
+    """The checkpoints ``offline`` and ``better`` depend on it. Nothing is written."""
     copy = shutil.copytree(request.getfixturevalue(run), tmp_path / "run")
     before = files_of(copy)
-    with refuses(UsageError, f"offline_timesteps={asked} {learned} steps data give {learned} leave"):
-        resume(copy, which=which, offline_timesteps=asked, total_timesteps=150, progress_bar=False)
+    with refuses(UsageError, f"offline_timesteps={given} {learned} steps data give {learned} leave"):
+        resume(copy, which=which, offline_timesteps=given, total_timesteps=150, progress_bar=False)
     assert files_of(copy) == before
 
 
-@pytest.mark.parametrize(("run", "asked"), [("fine_tuned", 40), ("offline", 100), ("offline", 102)])
-def test_what_a_run_has_learned_from_its_data_may_be_said_again(run, asked, tmp_path, request):
+@pytest.mark.parametrize(("run", "given"), [("fine_tuned", 40), ("offline", 100), ("offline", 102)])
+def test_offline_timesteps_can_be_repeated_or_extended_on_resume(run, given, tmp_path, request):
     copy = shutil.copytree(request.getfixturevalue(run), tmp_path / "run")
-    resume(copy, offline_timesteps=asked, total_timesteps=110, progress_bar=False)
+    resume(copy, offline_timesteps=given, total_timesteps=110, progress_bar=False)
     found = {which: checkpoint.read(checkpoint.find(copy, which))[0] for which in ("offline", "better", "latest")}
-    assert found["offline"]["num_timesteps"] == asked
+    assert found["offline"]["num_timesteps"] == given
     assert found["latest"]["num_timesteps"] == 110
 
 
-def test_a_run_without_a_data_set_is_as_it_was(tmp_path):
+def test_a_run_without_a_data_set(tmp_path):
     run = train("Offline-v0", CONFIG, root=tmp_path, **RUN | {"total_timesteps": 20})
     assert len(state_of(run)[1]["replay"]["rewards"]) == 20
     document = run_directory.read_config(run)
@@ -310,8 +310,7 @@ def test_a_run_without_a_data_set_is_as_it_was(tmp_path):
         resume(run, offline_timesteps=20, total_timesteps=40, progress_bar=False)
 
 
-def test_discrete_actions(data, tmp_path):
-    """DQN learns from data as well, with its preset's options unless told otherwise."""
+def test_dqn_learns_from_a_data_set(data, tmp_path):
     arrays = dict(np.load(data)) | {"actions": np.arange(35) % 3}
     np.savez(tmp_path / "choices.npz", **arrays)
     config = DQNConfig(hidden=(4,), batch_size=4, jit=False)
@@ -331,15 +330,15 @@ def test_discrete_actions(data, tmp_path):
         ({"config": CONFIG.replace(buffer_size=30)}, "35 buffer_size=30"),
     ],
 )
-def test_what_is_refused(options, words, data, tmp_path):
+def test_options_that_do_not_fit_are_refused(options, words, data, tmp_path):
     arguments = {"config": CONFIG, "dataset": data, "root": tmp_path / "runs", **RUN} | options
     with refuses(UsageError, words):
         train("Offline-v0", **arguments)
     assert not list(tmp_path.rglob("config.json"))
 
 
-def test_the_recipe_of_a_run_with_a_data_set(data):
-    """TD3+BC's, where nobody names one; flags override it, and a recipe that is named replaces it."""
+def test_the_default_recipe_with_a_data_set(data):
+    """TD3+BC's; flags override its options, and ``--recipe`` replaces it."""
 
     def config_of(*words):
         return Train.parse(["Pendulum-v1", "--dataset", str(data), *words], "ddpg train").args[0]
@@ -354,7 +353,7 @@ def test_the_recipe_of_a_run_with_a_data_set(data):
     )
 
 
-def test_the_command(data, tmp_path, monkeypatch, capsys):
+def test_the_command_line(data, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = [
         "--hidden",
@@ -368,14 +367,14 @@ def test_the_command(data, tmp_path, monkeypatch, capsys):
         "1",
     ]
     brief = ["--no-progress-bar", "--json"]
-    train_it = ["train", "Offline-v0", "--dataset", str(data), "--seed", "0", "--total-timesteps", "64", *small, *brief]
-    assert main([*train_it, "--offline-timesteps", "32"]) == 0
+    training = ["train", "Offline-v0", "--dataset", str(data), "--seed", "0", "--total-timesteps", "64", *small, *brief]
+    assert main([*training, "--offline-timesteps", "32"]) == 0
     run = tmp_path / "runs" / "Offline-v0" / "1"
     manifest = state_of(run)[0]
     assert manifest["num_updates"] == 64
     assert manifest["config"]["bc_alpha"] == 2.5
     assert what_is_left(run)["episodes"]
-    assert main([*train_it, "--seed", "1"]) == 0
+    assert main([*training, "--seed", "1"]) == 0
     run = run.with_name("2")
     assert not what_is_left(run)["episodes"]
     resumed = ["resume", str(run), "--offline-timesteps", "64", "--total-timesteps", "80", *brief]
@@ -384,8 +383,8 @@ def test_the_command(data, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
 
 
-def test_evaluations_spare_episodes_only_where_there_are_any(data, tmp_path):
-    """A twentieth of 100 steps is 5; episodes of at most 7 steps are left whole once the environment is stepped."""
+def test_the_default_interval_allows_for_episodes_only_in_the_environment(data, tmp_path):
+    """A twentieth of 100 steps is 5; with steps in the environment, the interval is that of an episode, 7."""
     gym.register("OfflineLimited-v0", lambda **_: Resetting(7), max_episode_steps=7, disable_env_checker=True)
     options = {"dataset": data, "root": tmp_path, **RUN, "evaluation_interval": None}
     intervals = [

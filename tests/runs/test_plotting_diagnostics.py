@@ -1,4 +1,4 @@
-"""``ddpg train --diagnose`` and the picture of ``ddpg plot RUN --diagnose``."""
+"""``ddpg train --diagnose`` writes diagnostics.csv, and ``ddpg plot RUN --diagnose`` draws it."""
 
 import dataclasses
 import json
@@ -23,13 +23,13 @@ RUN = {"seed": 1, "total_timesteps": 400, "evaluation_interval": 200, "evaluatio
 
 @pytest.fixture(scope="module")
 def diagnosed(tmp_path_factory):
-    """A run of two episodes with diagnostics: a row of them every two steps."""
+    """A run of two episodes, with a row of diagnostics every two steps."""
     return train("Pendulum-v1", SMALL, root=tmp_path_factory.mktemp("runs"), diagnose=True, **RUN)
 
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are written."""
+    """Collect the figures that are written."""
     figures = []
     write = atomic_write.write_figure
     monkeypatch.setattr(
@@ -38,7 +38,7 @@ def drawn(monkeypatch):
     return figures
 
 
-def test_the_panels_hold_what_the_tables_hold(diagnosed, drawn, tmp_path):
+def test_the_panels_show_the_columns_of_the_tables(diagnosed, drawn, tmp_path):
     path = plot_diagnostics(read_run(diagnosed), tmp_path / "picture.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     returns, values, *networks = drawn[0].axes
@@ -59,8 +59,8 @@ def test_the_panels_hold_what_the_tables_hold(diagnosed, drawn, tmp_path):
         check(line, name)
     measures = "dormant_share", "feature_rank", "weight_norm", "gradient_norm", "effective_learning_rate"
     for axes, measure in zip(networks, measures, strict=True):
-        whole = [line for line in axes.get_lines() if line.get_linestyle() == "-"]
-        for line, network in zip(whole, ("actor", "critic"), strict=True):
+        solid = [line for line in axes.get_lines() if line.get_linestyle() == "-"]
+        for line, network in zip(solid, ("actor", "critic"), strict=True):
             check(line, f"{network}_{measure}")
             assert line.get_label() == network
     dashed = [line for line in networks[0].get_lines() if line.get_linestyle() == "--"]
@@ -68,7 +68,7 @@ def test_the_panels_hold_what_the_tables_hold(diagnosed, drawn, tmp_path):
         check(line, f"{network}_dead_share")
 
 
-def test_every_panel_says_what_it_shows_and_all_share_the_steps(diagnosed, drawn, tmp_path):
+def test_every_panel_is_labelled_and_all_share_the_x_axis(diagnosed, drawn, tmp_path):
     plot_diagnostics(read_run(diagnosed), tmp_path / "picture.svg")
     figure = drawn[0]
     assert "Pendulum-v1" in figure.get_suptitle()
@@ -78,7 +78,7 @@ def test_every_panel_says_what_it_shows_and_all_share_the_steps(diagnosed, drawn
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
 
 
-def test_without_the_switch_nothing_is_diagnosed(tmp_path):
+def test_without_diagnose_nothing_is_diagnosed(tmp_path):
     run = train("Pendulum-v1", SMALL, root=tmp_path, **RUN | {"total_timesteps": 30, "evaluation_interval": 30})
     assert not (run / "diagnostics.csv").exists()
     with refuses(UsageError, str(run), "--diagnose"):
@@ -86,8 +86,8 @@ def test_without_the_switch_nothing_is_diagnosed(tmp_path):
     assert not (tmp_path / "picture.png").exists()
 
 
-def test_measuring_is_not_training_time(tmp_path, monkeypatch):
-    """A clock on which each measurement takes a thousand seconds."""
+def test_measuring_does_not_count_as_training_time(tmp_path, monkeypatch):
+    """Each measurement advances the clock by a thousand seconds."""
     passed, clock, add = [0.0], time.perf_counter, DiagnosticsLogWriter.add_metrics
 
     def slowly(self, step, row):
@@ -105,7 +105,7 @@ def test_measuring_is_not_training_time(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["yes", 2, None])
-def test_the_switch_is_a_bool(value, tmp_path):
+def test_diagnose_must_be_a_bool(value, tmp_path):
     with refuses(UsageError, "diagnose"):
         train("Pendulum-v1", SMALL, root=tmp_path, diagnose=value, **RUN)
     assert not list(tmp_path.iterdir())
@@ -124,7 +124,7 @@ def test_the_command_line(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "picture.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_one_run_a_picture(diagnosed, tmp_path, capsys):
+def test_diagnostics_of_two_runs_are_refused(diagnosed, tmp_path, capsys):
     (tmp_path / "1").symlink_to(diagnosed)
     train("Pendulum-v1", SMALL, root=tmp_path, **RUN | {"total_timesteps": 30, "evaluation_interval": 30})
     assert main(["plot", str(tmp_path), "--diagnose", "-o", str(tmp_path / "picture.png")])
@@ -133,7 +133,7 @@ def test_one_run_a_picture(diagnosed, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "words"),
     [
         ("--against second", "against='second' steps seconds"),
         ("--measure median", "measure='median' iqm mean"),
@@ -141,33 +141,33 @@ def test_one_run_a_picture(diagnosed, tmp_path, capsys):
         ("--measure mean", "measure='mean' --diagnose"),
     ],
 )
-def test_what_is_not_drawn_is_not_asked_for(flags, told, diagnosed, tmp_path, capsys):
-    """Diagnostics are of one run and against steps."""
+def test_options_of_curves_are_refused(flags, words, diagnosed, tmp_path, capsys):
+    """Diagnostics are drawn for one run and against steps."""
     path = tmp_path / "picture.png"
     assert main(["plot", str(diagnosed), "--diagnose", *flags.split(), "-o", str(path)]) == 2
-    assert not lacking(capsys.readouterr().err, told)
+    assert not lacking(capsys.readouterr().err, words)
     assert not path.exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "told"),
+    ("text", "error", "words"),
     [
         ("timesteps,q_value\n1,2\n", FileFault, "no column of a network"),
         ("timesteps,actor_weight_norm\n1,much\n", FileFault, "actor_weight_norm much"),
         ("timesteps,actor_weight_norm\n", UsageError, "no row yet"),
     ],
 )
-def test_a_damaged_table_is_refused(text, error, told, diagnosed, tmp_path):
+def test_a_damaged_table_is_refused(text, error, words, diagnosed, tmp_path):
     for name in ("config.json", "evaluations.csv"):
         (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
     (tmp_path / "diagnostics.csv").write_text(text)
-    with refuses(error, told):
+    with refuses(error, words):
         plot_diagnostics(read_run(tmp_path), tmp_path / "picture.png")
     assert not (tmp_path / "picture.png").exists()
 
 
-def test_a_table_with_one_networks_columns_and_empty_cells_is_drawn(diagnosed, drawn, tmp_path):
-    """As at the start of a run, before there are returns to compare with."""
+def test_a_table_with_one_network_and_empty_cells_is_drawn(diagnosed, drawn, tmp_path):
+    """As at the start of a run, before there are discounted returns."""
     for name in ("config.json", "evaluations.csv"):
         (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
     (tmp_path / "diagnostics.csv").write_text(
@@ -181,8 +181,8 @@ def test_a_table_with_one_networks_columns_and_empty_cells_is_drawn(diagnosed, d
     assert shares == {"-": [0.5, 0.75], "--": [0.25, 0.5]}
 
 
-def table(tmp_path, diagnosed, networks):
-    """A run with a table of two rows: network k has a weight norm of k, then of k + 0.5."""
+def write_table(tmp_path, diagnosed, networks):
+    """Write a run with two rows of diagnostics: network k has a weight norm of k, then of k + 0.5."""
     for name in ("config.json", "evaluations.csv"):
         (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
     norms = [",".join(str(k + add) for k in range(len(networks))) for add in (0, 0.5)]
@@ -192,9 +192,9 @@ def table(tmp_path, diagnosed, networks):
     return read_run(tmp_path)
 
 
-def test_every_network_is_drawn_and_told_from_the_others(diagnosed, drawn, tmp_path):
+def test_every_network_has_its_own_line(diagnosed, drawn, tmp_path):
     networks = ["actor", "critic", *(f"critic_{number}" for number in range(2, 9))]
-    plot_diagnostics(table(tmp_path, diagnosed, networks), tmp_path / "picture.png")
+    plot_diagnostics(write_table(tmp_path, diagnosed, networks), tmp_path / "picture.png")
     norms = next(axes for axes in drawn[0].axes if "weights" in axes.get_title(loc="left"))
     lines = norms.get_lines()
     assert [line.get_ydata().tolist() for line in lines] == [[k, k + 0.5] for k in range(9)]
@@ -203,13 +203,13 @@ def test_every_network_is_drawn_and_told_from_the_others(diagnosed, drawn, tmp_p
 
 
 @pytest.mark.parametrize(("networks", "label"), [(["actor", "critic"], "Q(s, μ(s))"), (["q"], "max Q(s, ·)")])
-def test_the_estimate_is_called_what_it_is(networks, label, diagnosed, drawn, tmp_path):
-    plot_diagnostics(table(tmp_path, diagnosed, networks), tmp_path / "picture.png")
+def test_the_label_of_the_value_estimate(networks, label, diagnosed, drawn, tmp_path):
+    plot_diagnostics(write_table(tmp_path, diagnosed, networks), tmp_path / "picture.png")
     assert [line.get_label() for line in drawn[0].axes[1].get_lines()] == [label, "discounted return from s on"]
 
 
 def test_a_long_title_fits(diagnosed, drawn, tmp_path):
-    run = table(tmp_path, diagnosed, ["actor", "critic"])
+    run = write_table(tmp_path, diagnosed, ["actor", "critic"])
     long = dataclasses.replace(run, document=run.document | {"env_id": "Long" * 40})
     plot_diagnostics(long, tmp_path / "picture.png")
     title = drawn[0]._suptitle.get_window_extent()

@@ -1,4 +1,4 @@
-"""Runs in EnvPool: what they write, evaluate in and go on with."""
+"""Runs in EnvPool: their files, their evaluations in Gymnasium's environment, and exact resuming."""
 
 import importlib.metadata
 import sys
@@ -44,13 +44,13 @@ def test_a_run_trains_in_a_pool_and_is_evaluated_in_gymnasiums_environment(fake,
     assert len(run_directory.read_table(run / "evaluations.csv")) == 3
     assert evaluated
     assert set(evaluated) == {"Pendulum-v1"}
-    # A pool for the beginning, and one for each checkpoint that learning goes on from.
+    # One pool for the start, and one after each checkpoint but the last.
     assert len({tuple(pool.seeds) for pool in fake.pools}) == len(fake.pools) == 3
 
 
-def goes_on_exactly(tmp_path, monkeypatch, kind):
-    """Let a run fail in its midst, go back to the checkpoint before, and compare with one that never failed."""
-    straight = train("Pendulum-v1", CONFIG, root=tmp_path / "straight", **RUN)
+def check_resumes_exactly(tmp_path, monkeypatch, kind):
+    """Let a run fail midway, resume it from an earlier checkpoint, and compare it with a run that did not fail."""
+    uninterrupted = train("Pendulum-v1", CONFIG, root=tmp_path / "uninterrupted", **RUN)
     step, steps = kind.step, []
 
     def failing(self, *arguments):
@@ -61,23 +61,23 @@ def goes_on_exactly(tmp_path, monkeypatch, kind):
 
     monkeypatch.setattr(kind, "step", failing)
     with refuses(EnvironmentFault, "Pendulum-v1 RuntimeError: out of order"):
-        train("Pendulum-v1", CONFIG, root=tmp_path / "again", **RUN)
-    run = tmp_path / "again" / "Pendulum-v1" / "1"
+        train("Pendulum-v1", CONFIG, root=tmp_path / "failed", **RUN)
+    run = tmp_path / "failed" / "Pendulum-v1" / "1"
     checkpoints = [path.name for path in run_directory.checkpoints(run)]
-    assert checkpoints == ["60", "88"]  # 44 steps of two
-    assert_same(resume(run, which="60", progress_bar=False), straight)
+    assert checkpoints == ["60", "88"]  # 44 steps of two environments
+    assert_same(resume(run, which="60", progress_bar=False), uninterrupted)
 
 
-def test_a_run_goes_on_exactly(fake, monkeypatch, tmp_path):
-    goes_on_exactly(tmp_path, monkeypatch, fake.Pool)
+def test_a_run_resumes_exactly(fake, monkeypatch, tmp_path):
+    check_resumes_exactly(tmp_path, monkeypatch, fake.Pool)
 
 
 @pytest.mark.slow
-def test_a_run_in_envpool_goes_on_exactly(monkeypatch, tmp_path):
+def test_a_run_in_envpool_resumes_exactly(monkeypatch, tmp_path):
     pytest.importorskip("envpool")
     from ddpg import EnvPoolVector
 
-    goes_on_exactly(tmp_path, monkeypatch, EnvPoolVector)
+    check_resumes_exactly(tmp_path, monkeypatch, EnvPoolVector)
 
 
 @pytest.mark.parametrize(
@@ -89,23 +89,23 @@ def test_a_run_in_envpool_goes_on_exactly(monkeypatch, tmp_path):
         (["Pendulum-v1", "--n-envs", "2", "--step-timeout", "3"], "step_timeout=3.0 needs environments in processes"),
     ],
 )
-def test_what_a_command_line_may_not_ask_for(fake, arguments, message, tmp_path, capsys):
+def test_options_that_envpool_does_not_support(fake, arguments, message, tmp_path, capsys):
     root = tmp_path / "runs"
     assert main(["train", *arguments, "--vectorization", "envpool", "--root", str(root), "--no-progress-bar"]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
     assert not root.exists() or not list(root.iterdir())
 
 
-def test_not_installed(monkeypatch, tmp_path):
+def test_envpool_that_is_not_installed(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with refuses(UsageError, "'envpool'"):
         train("Pendulum-v1", CONFIG, root=tmp_path, **RUN)
     assert not list(tmp_path.iterdir())
 
 
-def test_spaces_and_limit_are_gymnasiums(fake):
+def test_spaces_and_time_limit_are_gymnasiums(fake):
     one = gym.make("Pendulum-v1")
     env = env_factory.make_training_env("Pendulum-v1", 3, "envpool")
     assert (env.single_action_space, env.spec.max_episode_steps) == (one.action_space, 200)

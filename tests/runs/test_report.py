@@ -1,4 +1,4 @@
-"""The commands that messages name do what they say when they are copied into a shell."""
+"""Commands in messages work when they are copied into a shell; speeds and hints of the report."""
 
 import json
 import os
@@ -20,7 +20,7 @@ HARBOUR = """
 import gymnasium as gym
 import numpy as np
 
-at, event = 0, None  # steps until something happens, and what
+at, event = 0, None  # steps until event() is called
 
 
 class Harbour(gym.Env):
@@ -47,7 +47,7 @@ STEPS = ["--total-timesteps", "60", "--evaluation-interval", "60", "--evaluation
 
 @pytest.fixture
 def harbour(tmp_path, monkeypatch):
-    """A folder with a module of an environment; a file names it as ``harbour:Harbour-v0``."""
+    """Work in a folder whose module registers ``harbour:Harbour-v0``; yield a function that returns the module."""
     gym.registry.pop("Harbour-v0", None)
     (tmp_path / "harbour.py").write_text(HARBOUR)
     monkeypatch.chdir(tmp_path)
@@ -56,18 +56,18 @@ def harbour(tmp_path, monkeypatch):
 
 
 def trained(*flags: str) -> int:
-    about = ["harbour:Harbour-v0", "--recipe", "ddpg", "--root", "my runs"]
-    return main(["train", *about, *LEARNING, *STEPS, *flags])
+    env = ["harbour:Harbour-v0", "--recipe", "ddpg", "--root", "my runs"]
+    return main(["train", *env, *LEARNING, *STEPS, *flags])
 
 
-def followed(text: str, before: str) -> list[str]:
-    """Do what the command after ``before`` says; return its words."""
+def run_printed_command(text: str, before: str) -> list[str]:
+    """Run the command that is printed after ``before``; return its words."""
     words = shlex.split(re.search(re.escape(before) + r"(ddpg .*?)(;|\n|$)", text)[1])
     assert main(words[1:]) == 0
     return words
 
 
-def test_words_of_a_command():
+def test_command_for_quotes_paths_and_allows_imports():
     assert command_for("resume", Path("a b/1"), {"env_id": "mine:X-v0"}, "--x", "y") == (
         "ddpg resume 'a b/1' --allow-import mine --x y"
     )
@@ -76,8 +76,8 @@ def test_words_of_a_command():
     assert allow_import_flags("b:X-v0", "Y-v0", "a:Z-v0", "b:W-v0") == ["--allow-import", "b", "--allow-import", "a"]
 
 
-def test_a_message_without_how_to_resume():
-    """As run_loop.py ends its messages, after an environment's fault and after a file's."""
+def test_the_resume_hint_is_removed_from_a_message():
+    """The messages end as in run_loop.py, after an environment's fault and after a file's."""
     for text, left in (
         ("after step 9: it broke; what was learned is saved; ", "after step 9: it broke; what was learned is saved"),
         (
@@ -89,8 +89,8 @@ def test_a_message_without_how_to_resume():
     assert without_resume_hint("no such key") == "no such key"
 
 
-def test_the_speed_of_a_resumed_run_is_of_all_its_processes(tmp_path, capsys):
-    """120 steps in 5 s, 1 s of them compiling: 30 steps/s, whatever the last process made."""
+def test_the_speed_of_a_resumed_run_covers_all_its_processes(tmp_path, capsys):
+    """120 steps in 5 s, of which 1 s compiling: 30 steps/s, whatever the last process reached."""
     config = {"env_id": "X-v0", "algorithm": "ddpg", "seed": 0, "total_timesteps": 120, "evaluation_interval": 60}
     config |= {"evaluation_episodes": 1, "n_envs": 1, "vectorization": "sync"}
     (tmp_path / "checkpoints" / "120").mkdir(parents=True)
@@ -104,26 +104,26 @@ def test_the_speed_of_a_resumed_run_is_of_all_its_processes(tmp_path, capsys):
     assert "5.0 s of training (1.0 s of them compiling), 30 steps/s" in capsys.readouterr().out
 
 
-def test_a_finished_run_is_evaluated(harbour, capsys):
+def test_the_evaluate_command_of_a_finished_run(harbour, capsys):
     assert trained() == 0
-    assert followed(capsys.readouterr().out, "evaluate it with: ")[1] == "evaluate"
+    assert run_printed_command(capsys.readouterr().out, "evaluate it with: ")[1] == "evaluate"
     assert "mean return" in capsys.readouterr().out
 
 
-def test_a_run_that_was_interrupted_is_resumed(harbour, capsys, monkeypatch):
+def test_the_resume_command_of_an_interrupted_run(harbour, capsys, monkeypatch):
     assert trained("--total-timesteps", "5", "--evaluation-interval", "5") == 0  # imports the module
     monkeypatch.setattr(harbour(), "at", 37)
     monkeypatch.setattr(harbour(), "event", lambda: os.kill(os.getpid(), signal.SIGINT))
     capsys.readouterr()
     assert trained() == 130
-    first = followed(capsys.readouterr().err, "as if it had not been interrupted with: ")
+    first = run_printed_command(capsys.readouterr().err, "as if it had not been interrupted with: ")
     assert first == ["ddpg", "resume", "my runs/Harbour-v0/2", "--allow-import", "harbour"]
 
 
-def test_a_run_whose_environment_failed_is_resumed(harbour, capsys, monkeypatch):
+def test_the_resume_command_after_an_environments_fault(harbour, capsys, monkeypatch):
     assert trained("--total-timesteps", "5", "--evaluation-interval", "5") == 0
     monkeypatch.setattr(harbour(), "at", 37)
     monkeypatch.setattr(harbour(), "event", lambda: 1 / 0)
     capsys.readouterr()
     assert trained() == 3
-    assert followed(capsys.readouterr().err, "with: ")[1] == "resume"
+    assert run_printed_command(capsys.readouterr().err, "with: ")[1] == "resume"

@@ -1,4 +1,4 @@
-"""A run that was interrupted ends as one that was not: weights, memory, random states, tables, events."""
+"""A resumed run ends exactly as if never interrupted: weights, memory, random states, tables and events."""
 
 import importlib.metadata
 import os
@@ -27,12 +27,12 @@ SHARED = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_c
 
 
 class Killed(BaseException):
-    """As a kill: nobody catches it, nothing is saved."""
+    """Stands for a kill: nothing catches it, and nothing is saved."""
 
 
 @pytest.fixture(autouse=True)
 def kills_end_the_run(monkeypatch):
-    """Let what stands for a kill pass the boundary to environments, which would otherwise save the run."""
+    """Let ``Killed`` pass the error boundary around environments, which would otherwise save the run."""
 
     guarded = env_calls.call
 
@@ -46,18 +46,18 @@ def kills_end_the_run(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def rows_are_of_several_steps(monkeypatch):
-    """Log every 13 steps instead of each: measuring for the rows is most of what a diagnosed run does."""
+    """Log every 13 steps instead of each: measurements for the rows take most of a diagnosed run's time."""
     monkeypatch.setattr(recorder, "ROWS", 20)
 
 
 class Fuse(gym.Wrapper):
-    """Blows at the step told, once; its environment's episodes depend on their seed and last 7 to 12 steps."""
+    """Raises ``Killed`` in step ``blows_at``; episodes depend on their seed and last 7 to 12 steps."""
 
     blows_at = None
     steps = 0
 
     def reset(self, *, seed=None, options=None):
-        self.env.unwrapped.episode = -1  # nothing that a reset does not set
+        self.env.unwrapped.episode = -1  # a reset restores the initial state
         observation, info = self.env.reset(seed=seed)
         self.length, self.step_number = int(self.np_random.integers(7, 13)), 0
         return observation, info
@@ -68,7 +68,7 @@ class Fuse(gym.Wrapper):
         if Fuse.steps == Fuse.blows_at:
             raise Killed("the fuse has blown")
         observation, reward, terminated, _, info = self.env.step(action)
-        if not isinstance(observation, dict):  # a goal decides its reward alone
+        if not isinstance(observation, dict):  # the reward of a goal must depend on the goal alone
             reward += float(self.np_random.normal())
         return observation, reward, terminated, self.step_number >= self.length, info
 
@@ -100,7 +100,7 @@ CASES = {
             policy_delay=2,
             target_policy_noise=0.2,
             parameter_noise=0.2,
-            gamma=0.5,  # so that diagnostics know returns early
+            gamma=0.5,  # so that diagnostics soon have discounted returns
         ),
     ),
     "dqn": (
@@ -121,7 +121,7 @@ CASES = {
         ),
     ),
     "vector": ("FuseBox-v0", DDPGConfig(**SHARED, gamma=0.5, noise="ornstein_uhlenbeck", updates_per_step=0.3)),
-    # Their rings go round: at the first break once, at the end five times.
+    # Their ring buffers wrap around: once before the first kill, five times until the end.
     "hindsight": ("FuseGoal-v0", DDPGConfig(**SHARED, hindsight=4, buffer_size=50, normalize_observations=True)),
     "images": (
         "FuseImage-v0",
@@ -137,7 +137,7 @@ def run_of(case):
 
 
 def unsealed(manifest):
-    """Return what was given to ``checkpoint.write``, without what that adds."""
+    """Return the manifest without the fields that ``checkpoint.write`` adds."""
     added = {"format", "arrays", "sha256", "manifest_sha256"}
     return {name: value for name, value in manifest.items() if name not in added}
 
@@ -148,23 +148,23 @@ def blow(monkeypatch, at):
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    """The runs that were not interrupted, made when first asked for."""
+def uninterrupted(tmp_path_factory):
+    """Return a function that trains a case without interruption, once."""
     made = {}
 
     def make(case):
         if case not in made:
             env_id, config = CASES[case]
-            made[case] = train(env_id, config, root=tmp_path_factory.mktemp("straight"), **run_of(case))
+            made[case] = train(env_id, config, root=tmp_path_factory.mktemp("uninterrupted"), **run_of(case))
         return made[case]
 
     return make
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_interrupted_twice_is_never_interrupted(case, straight, tmp_path, monkeypatch):
+def test_a_run_killed_twice_ends_as_if_never_interrupted(case, uninterrupted, tmp_path, monkeypatch):
     env_id, config = CASES[case]
-    blow(monkeypatch, 145)  # counts evaluations' steps too: somewhere after the first checkpoints
+    blow(monkeypatch, 145)  # after the first checkpoints; steps of evaluations count, too
     with refuses(Killed, "blown"):
         train(env_id, config, root=tmp_path, **run_of(case))
     run = tmp_path / env_id / "1"
@@ -173,10 +173,10 @@ def test_interrupted_twice_is_never_interrupted(case, straight, tmp_path, monkey
         resume(run, progress_bar=False)
     blow(monkeypatch, None)
     resume(run, progress_bar=False)
-    assert_same(run, straight(case))
+    assert_same(run, uninterrupted(case))
     expected = what_is_left(run)
     steps = [int(row["timesteps"]) for row in expected["evaluations"]]
-    if case == "vector":  # cut where it is due
+    if case == "vector":  # evaluations do not wait for the end of an episode
         assert steps == [52, 100, 152, 200, 252, 260]
         return
     assert [step // 50 for step in steps] == [1, 2, 3, 4, 5, 5][: len(steps)]  # on the grid, at the end of an episode
@@ -186,7 +186,7 @@ def test_interrupted_twice_is_never_interrupted(case, straight, tmp_path, monkey
 
 @pytest.fixture(scope="module")
 def diagnosed(tmp_path_factory):
-    """The runs that were diagnosed, interrupted and resumed, made when first asked for."""
+    """Return a function that trains a case with diagnostics, kills it and resumes it, once."""
     made = {}
 
     def make(case):
@@ -205,26 +205,26 @@ def diagnosed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", [FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)])
-def test_a_diagnosed_run_is_the_same_run(case, straight, diagnosed):
-    """Interrupted or not: weights, memory, random states and every table but its own."""
+def test_diagnostics_do_not_change_a_run(case, uninterrupted, diagnosed):
+    """A diagnosed run that was killed and resumed equals the plain one, except for diagnostics.csv."""
     run = diagnosed(case)
-    assert_same(run, straight(case))
+    assert_same(run, uninterrupted(case))
     steps = [row["timesteps"] for row in run_directory.read_table(run / "diagnostics.csv")]
     assert steps == [row["timesteps"] for row in run_directory.read_table(run / "metrics.csv")]
-    assert not (straight(case) / "diagnostics.csv").exists()
+    assert not (uninterrupted(case) / "diagnostics.csv").exists()
 
 
 @pytest.mark.parametrize("case", [FIRST, pytest.param("vector", marks=pytest.mark.slow)])
 def test_diagnostics_do_not_depend_on_interruptions(case, diagnosed, tmp_path, monkeypatch):
     env_id, config = CASES[case]
     blow(monkeypatch, None)
-    whole = train(env_id, config, root=tmp_path / "whole", diagnose=True, **run_of(case))
-    text = (whole / "diagnostics.csv").read_text()
+    expected = train(env_id, config, root=tmp_path / "expected", diagnose=True, **run_of(case))
+    text = (expected / "diagnostics.csv").read_text()
     assert (diagnosed(case) / "diagnostics.csv").read_text() == text
-    assert run_directory.read_table(whole / "diagnostics.csv")[-1]["discounted_return"]
+    assert run_directory.read_table(expected / "diagnostics.csv")[-1]["discounted_return"]
 
 
-def test_something_to_resume_from_exists_at_once(tmp_path, monkeypatch):
+def test_a_checkpoint_exists_from_the_first_step_on(tmp_path, monkeypatch):
     blow(monkeypatch, 1)
     with refuses(Killed, "blown"):
         train("FuseBox-v0", CASES["everything with a state"][1], root=tmp_path, **RUN)
@@ -232,11 +232,11 @@ def test_something_to_resume_from_exists_at_once(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def copied(straight, tmp_path):
-    return shutil.copytree(straight("dqn"), tmp_path / "run")
+def copied(uninterrupted, tmp_path):
+    return shutil.copytree(uninterrupted("dqn"), tmp_path / "run")
 
 
-def rewritten(path, change):
+def rewrite(path, change):
     """Change the manifest and the groups of a checkpoint in place."""
     manifest, groups = checkpoint.read(path)
     change(manifest, groups)
@@ -250,18 +250,18 @@ def damage(path):
     file.write_bytes(data)
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over(copied, straight):
+def test_a_damaged_newest_checkpoint_is_skipped(copied, uninterrupted):
     *_, older, newest = run_directory.checkpoints(copied)
     damage(newest)
     with pytest.warns(UserWarning, match="checksum"):
         resume(copied, progress_bar=False)
     assert what_is_left(copied) is not None
-    np.testing.assert_equal(what_is_left(copied), what_is_left(straight("dqn")))
+    np.testing.assert_equal(what_is_left(copied), what_is_left(uninterrupted("dqn")))
     assert int(older.name) < int(newest.name)
 
 
-def test_a_run_at_its_goal_is_tidied(copied, capsys):
-    """A kill may have come after the last checkpoint, and before the oldest was let go and the picture drawn."""
+def test_resuming_a_finished_run_completes_its_files(copied, capsys):
+    """A kill may come after the last checkpoint, but before the oldest is removed and the picture drawn."""
     older, newest = run_directory.checkpoints(copied)
     shutil.copytree(older, older.with_name("1"))
     (copied / "learning_curve.png").unlink()
@@ -276,7 +276,7 @@ def test_a_run_at_its_goal_is_tidied(copied, capsys):
         resume(copied, total_timesteps=5, progress_bar=False)
 
 
-def test_a_changed_number_in_a_table_is_told_and_left_alone(copied):
+def test_an_edited_table_is_warned_about_and_kept(copied):
     path = copied / "evaluations.csv"
     path.write_text(path.read_text().replace(",2,", ",3,", 1))  # episodes of the first evaluation
     with pytest.warns(UserWarning, match="evaluations.csv"):
@@ -284,15 +284,15 @@ def test_a_changed_number_in_a_table_is_told_and_left_alone(copied):
     assert [row["episodes"] for row in run_directory.read_table(path)][:2] == ["3", "2"]
 
 
-def test_going_back_to_a_checkpoint_of_ones_choice(copied, straight):
+def test_resuming_from_an_older_checkpoint(copied, uninterrupted):
     older = run_directory.checkpoints(copied)[0]
     resume(copied, which=older.name, progress_bar=False)
-    np.testing.assert_equal(what_is_left(copied), what_is_left(straight("dqn")))
+    np.testing.assert_equal(what_is_left(copied), what_is_left(uninterrupted("dqn")))
     with refuses(UsageError, "checkpoint '7'"):
         resume(copied, which="7", progress_bar=False)
 
 
-def test_best_is_made_where_a_kill_came_before_it(copied):
+def test_a_best_checkpoint_that_a_kill_prevented_is_written_on_resume(copied):
     newest = run_directory.checkpoints(copied)[-1]
     best = copied / "checkpoints" / "best"
     assert checkpoint.read(best)[0]["num_timesteps"] < int(newest.name)
@@ -300,12 +300,12 @@ def test_best_is_made_where_a_kill_came_before_it(copied):
     def is_best(manifest, groups):
         groups["run"] |= {"best": np.array([1e6]), "best_at": np.array(int(newest.name))}
 
-    rewritten(newest, is_best)
+    rewrite(newest, is_best)
     resume(copied, total_timesteps=RUN["total_timesteps"] + 5, progress_bar=False)
     assert checkpoint.read(best)[0]["num_timesteps"] == int(newest.name)
 
 
-def test_a_damaged_best_is_made_again_and_is_in_nobodys_way(copied):
+def test_a_damaged_best_checkpoint_is_replaced_on_resume(copied):
     best = copied / "checkpoints" / "best"
     (best / "manifest.json").write_text("{")
     older = run_directory.checkpoints(copied)[0]
@@ -313,12 +313,12 @@ def test_a_damaged_best_is_made_again_and_is_in_nobodys_way(copied):
     def is_best(manifest, groups):
         groups["run"] |= {"best": np.array([1e6]), "best_at": np.array(int(older.name))}
 
-    rewritten(older, is_best)
+    rewrite(older, is_best)
     resume(copied, which=older.name, progress_bar=False)
     assert checkpoint.read(best)[0]["num_timesteps"] == int(older.name)
 
 
-def test_a_torn_last_row_is_left_out_and_cut(tmp_path):
+def test_an_incomplete_last_row_is_ignored_and_removed(tmp_path):
     path = tmp_path / "t.csv"
     for torn in ("30,5", "30,5.25,\n30,6.5", "3"):
         path.write_text(f"timesteps,value\n10,1.5\n20,2.5\n{torn}")
@@ -329,7 +329,7 @@ def test_a_torn_last_row_is_left_out_and_cut(tmp_path):
         assert path.read_text() == "timesteps,value\n10,1.5\n20,2.5\n40,0.1\n"
 
 
-def test_retention_removes_checkpoints_of_ours_alone(copied, tmp_path):
+def test_retention_removes_nothing_but_checkpoints(copied, tmp_path):
     folder = copied / "checkpoints"
     (folder / "1").mkdir()
     (folder / "1" / "thesis.tex").write_text("mine")
@@ -341,13 +341,13 @@ def test_retention_removes_checkpoints_of_ours_alone(copied, tmp_path):
     assert (outside / "manifest.json").exists()
 
 
-def test_a_second_owner_is_told_which_the_first_is(copied):
+def test_a_locked_run_is_refused_and_its_process_named(copied):
     with run_lock(copied), refuses(UsageError, f"in use process {os.getpid()} since"):
         resume(copied, total_timesteps=10_000, progress_bar=False)
     resume(copied, total_timesteps=RUN["total_timesteps"] + 5, progress_bar=False)
 
 
-def test_a_lock_dies_with_its_process(tmp_path):
+def test_a_lock_ends_with_its_process(tmp_path):
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom ddpg.runs.lock import run_lock\n"
         "with run_lock(Path(sys.argv[1])): os._exit(9)"
@@ -357,8 +357,8 @@ def test_a_lock_dies_with_its_process(tmp_path):
         pass
 
 
-def test_the_best_checkpoint_is_not_gone_on_from(copied):
-    """It has no memory, and what is newer would be gone for it."""
+def test_the_best_checkpoint_cannot_be_resumed(copied):
+    """It has no replay memory, and newer checkpoints would be removed."""
     before = [path.name for path in run_directory.checkpoints(copied)]
     for which in ("best", "newest", "-5", ""):
         with refuses(UsageError, f"checkpoint '{which}'"):
@@ -375,7 +375,7 @@ def test_a_new_goal_is_a_whole_number_of_any_type(more, copied):
         resume(copied, total_timesteps=0)
 
 
-def test_what_cannot_be_written_is_refused_before_anything_is_removed(copied, monkeypatch):
+def test_an_invalid_goal_is_refused_before_anything_is_removed(copied, monkeypatch):
     before = [path.name for path in run_directory.checkpoints(copied)]
     first, goal = before[0], 2**60
     with refuses(UsageError, f"total_timesteps {goal} `int`"):
@@ -383,7 +383,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_removed(copied, mo
     assert [path.name for path in run_directory.checkpoints(copied)] == before
 
 
-def test_a_file_never_imports_a_module(copied, tmp_path, monkeypatch, capsys):
+def test_a_module_that_a_file_names_is_imported_only_if_allowed(copied, tmp_path, monkeypatch, capsys):
     (tmp_path / "evil.py").write_text("raise SystemExit('the module was imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     run_config.write(copied, run_config.read(copied) | {"env_id": "evil:FuseChoice-v0"})
@@ -394,10 +394,10 @@ def test_a_file_never_imports_a_module(copied, tmp_path, monkeypatch, capsys):
     assert main(["evaluate", str(copied), "--episodes", "2", "--allow-import", "evil"]) == 0
 
 
-def test_a_memory_that_was_not_saved_is_refilled_before_learning_goes_on(copied):
+def test_a_missing_replay_memory_is_refilled_before_updates(copied):
     newest = run_directory.checkpoints(copied)[-1]
     manifest, _ = checkpoint.read(newest)
-    rewritten(newest, lambda manifest, groups: groups.pop("replay"))
+    rewrite(newest, lambda manifest, groups: groups.pop("replay"))
     with pytest.warns(UserWarning, match="replay memory"):
         resume(copied, total_timesteps=RUN["total_timesteps"] + 60, progress_bar=False)
     after, _ = checkpoint.read(checkpoint.find(copied))
@@ -405,22 +405,22 @@ def test_a_memory_that_was_not_saved_is_refilled_before_learning_goes_on(copied)
     assert 0 < after["num_updates"] - manifest["num_updates"] <= steps - SHARED["learning_starts"]
 
 
-def test_other_versions_are_told_and_noted(copied, monkeypatch):
-    """With the same ones nothing is: every other test here would fail by its warning."""
-    noted = run_config.read(copied)["versions"]
-    assert {"python", "ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy", "llvmlite"} <= {*noted}
+def test_other_versions_are_warned_about_and_recorded(copied, monkeypatch):
+    """The same versions give no warning: it would fail every other test here."""
+    recorded = run_config.read(copied)["versions"]
+    assert {"python", "ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy", "llvmlite"} <= {*recorded}
     version = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.1" if name == "llvmlite" else version(name))
     goal = run_config.read(copied)["total_timesteps"]
-    told = rf"llvmlite {noted['llvmlite']} there, 0\.0\.1 here"
-    with pytest.warns(UserWarning, match=told):
+    message = rf"llvmlite {recorded['llvmlite']} there, 0\.0\.1 here"
+    with pytest.warns(UserWarning, match=message):
         resume(copied, total_timesteps=goal + 1, progress_bar=False)
-    assert run_config.read(copied)["versions"] == noted | {"llvmlite": "0.0.1"}
+    assert run_config.read(copied)["versions"] == recorded | {"llvmlite": "0.0.1"}
     resume(copied, total_timesteps=goal + 2, progress_bar=False)
 
 
-def test_another_time_limit_is_told_and_noted(tmp_path, monkeypatch, capsys):
-    """Returns of episodes of 5 steps are not those of 10; a run of an earlier version does not know its limit."""
+def test_another_time_limit_is_warned_about_and_recorded(tmp_path, monkeypatch, capsys):
+    """Episodes of 5 steps have other returns than episodes of 10; runs of earlier versions have no recorded limit."""
     spec = gym.spec("Pendulum-v1")
     monkeypatch.setattr(spec, "max_episode_steps", 10)
     config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=10, jit=False)
@@ -452,8 +452,8 @@ def test_a_run_is_listed_with_the_steps_that_it_can_be_resumed_from(copied):
     assert row["timesteps"] == int(later.name)
 
 
-def test_the_engine_of_an_environment_is_noted(monkeypatch):
-    """Another MuJoCo moves a robot otherwise."""
+def test_the_version_of_a_physics_engine_is_recorded(monkeypatch):
+    """Another version of MuJoCo gives other trajectories."""
     monkeypatch.delitem(sys.modules, "mujoco", raising=False)
     before = versions_here()
     assert "mujoco" not in before

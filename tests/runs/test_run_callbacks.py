@@ -1,4 +1,4 @@
-"""Callbacks under the names that Stable-Baselines3's users know; numbers of 20 steps in episodes of 4, by hand."""
+"""Callbacks with Stable-Baselines3's names; results worked out by hand for 20 steps in episodes of 4."""
 
 import types
 
@@ -34,7 +34,7 @@ IDLE = CONFIG.replace(learning_starts=100_000)
 
 
 class Scripted(Counting):
-    """Episodes of one step, whose rewards are told."""
+    """Episodes of one step with the given rewards."""
 
     def __init__(self, *rewards):
         super().__init__(1)
@@ -46,7 +46,7 @@ class Scripted(Counting):
 
 
 class Losses(Callback):
-    """Notes what updates report."""
+    """Records the critic loss of every update."""
 
     def __init__(self):
         self.rows = []
@@ -59,7 +59,7 @@ class Losses(Callback):
 
 
 class Tracker:
-    """Has what trackers have, and notes it."""
+    """Records its calls."""
 
     def __init__(self):
         self.calls = []
@@ -76,7 +76,7 @@ class Tracker:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    """An agent that learned for 20 steps with all callbacks beside it."""
+    """An agent that learned for 20 steps with all callbacks."""
     folder, losses, tracker = tmp_path_factory.mktemp("watched"), Losses(), Tracker()
     evaluation = EvalCallback(
         Scripted(1.0, 3.0, 2.0, 9.0), n_eval_episodes=1, eval_freq=6, best_model_save_path=folder / "best"
@@ -93,16 +93,16 @@ def watched(tmp_path_factory):
     )
 
 
-def test_watching_changes_nothing_that_is_learned(watched):
+def test_callbacks_do_not_change_what_is_learned(watched):
     alone = DDPG(Counting(4), CONFIG, seed=0).learn(20).get_parameters()
     for name, value in watched.agent.get_parameters().items():
         np.testing.assert_array_equal(value, alone[name], name)
 
 
-def test_a_watcher_that_explores_leaves_the_agents_random_numbers_as_they_are():
-    told = EvalCallback(Counting(4), n_eval_episodes=1, eval_freq=6, deterministic=False)
+def test_an_evaluation_that_explores_draws_none_of_the_agents_random_numbers():
+    callback = EvalCallback(Counting(4), n_eval_episodes=1, eval_freq=6, deterministic=False)
     noisy = CONFIG.replace(noise_scale=0.5)
-    watched, alone = DDPG(Counting(4), noisy, seed=0).learn(20, told), DDPG(Counting(4), noisy, seed=0).learn(20)
+    watched, alone = DDPG(Counting(4), noisy, seed=0).learn(20, callback), DDPG(Counting(4), noisy, seed=0).learn(20)
     for name, value in watched.get_parameters().items():
         np.testing.assert_array_equal(value, alone.get_parameters()[name], name)
 
@@ -115,7 +115,7 @@ def test_evaluations_come_at_multiples_of_the_interval_and_the_best_is_saved(wat
     assert (manifest["num_timesteps"], "replay" in groups) == (12, False)
 
 
-def test_a_path_for_the_best_that_is_none_is_named():
+def test_a_bad_path_for_the_best_model_is_refused():
     with refuses(UsageError, "best_model_save_path 3"):
         EvalCallback(Scripted(3.0), best_model_save_path=3)
 
@@ -128,7 +128,7 @@ def test_of_equal_evaluations_the_first_is_the_best(tmp_path):
 
 
 class Seeded(Counting):
-    """Notes the seeds of its resets."""
+    """Records the seeds of its resets."""
 
     def __init__(self):
         super().__init__(2)
@@ -139,34 +139,34 @@ class Seeded(Counting):
         return super().reset(seed=seed, options=options)
 
 
-def test_evaluations_see_the_same_episodes_and_not_those_of_training():
+def test_evaluations_share_episodes_that_training_does_not_see():
     learned, watched, chosen = (Seeded() for _ in range(3))
     callbacks = [EvalCallback(watched, eval_freq=6), EvalCallback(chosen, eval_freq=6, seed=9)]
     DDPG(learned, CONFIG, seed=3).learn(12, callbacks)
     assert chosen.seeds == [9, 9]
     (seed,) = {*watched.seeds}
     assert len(watched.seeds) == 2
-    assert seed not in (3, *learned.seeds)  # nor the agent's own, which others may seed their environments by
+    assert seed not in (3, *learned.seeds)  # nor the agent's own, which also seeds environments
 
 
-def test_another_call_of_learn_counts_from_where_the_agent_is():
-    told, agent = EvalCallback(Counting(2), n_eval_episodes=1, eval_freq=6), DDPG(Counting(4), CONFIG, seed=0)
-    agent.learn(8).learn(6, told)
-    assert [step for step, _ in told.evaluations] == [12]
+def test_another_call_of_learn_counts_from_the_agents_steps():
+    callback, agent = EvalCallback(Counting(2), n_eval_episodes=1, eval_freq=6), DDPG(Counting(4), CONFIG, seed=0)
+    agent.learn(8).learn(6, callback)
+    assert [step for step, _ in callback.evaluations] == [12]
 
 
-def test_checkpoints_have_no_memory_unless_it_is_asked_for(tmp_path):
+def test_checkpoints_have_no_replay_memory_by_default(tmp_path):
     DDPG(Counting(4), CONFIG, seed=0).learn(5, CheckpointCallback(5, tmp_path))
     assert "replay" not in checkpoint.read(tmp_path / "5")[1]
 
 
-def test_checkpoints_are_of_multiples_of_the_interval(watched):
+def test_checkpoints_are_saved_at_multiples_of_the_interval(watched):
     assert sorted(path.name for path in (watched.folder / "saved").iterdir()) == ["14", "7"]
     manifest, groups = checkpoint.read(watched.folder / "saved" / "14")
     assert (manifest["num_timesteps"], "replay" in groups) == (14, True)
 
 
-def test_tables_are_those_of_a_run(watched):
+def test_tables_are_like_those_of_a_run(watched):
     metrics, episodes, evaluations = (
         read_table(watched.folder / "csv" / f"{name}.csv") for name in ("metrics", "episodes", "evaluations")
     )
@@ -182,7 +182,7 @@ def test_tables_are_those_of_a_run(watched):
     ]
 
 
-def test_events_and_trackers_tell_the_same(watched):
+def test_events_and_trackers_get_the_same_values(watched):
     (path,) = (watched.folder / "tb").iterdir()
     events = [
         (event.step, {value.tag: value.simple_value for value in event.summary.value})
@@ -202,11 +202,11 @@ def test_events_and_trackers_tell_the_same(watched):
 
 @pytest.fixture(scope="module")
 def idle():
-    """An agent in episodes of 4 steps that acts and never learns."""
+    """An agent that acts in episodes of 4 steps and makes no updates."""
     return DDPG(Counting(4), IDLE, seed=0)
 
 
-def test_tables_are_gone_on_with_and_begun_anew_by_an_agent_that_begins(idle, tmp_path):
+def test_tables_continue_with_the_agent_and_start_anew_with_a_new_one(idle, tmp_path):
     csv = CSVCallback(tmp_path, log_interval=1_000)
     begun = idle.num_timesteps
     for _ in range(2):
@@ -218,7 +218,7 @@ def test_tables_are_gone_on_with_and_begun_anew_by_an_agent_that_begins(idle, tm
     assert [row["timesteps"] for row in read_table(tmp_path / "metrics.csv")] == ["4"]
 
 
-def test_seconds_of_evaluations_are_not_training(idle):
+def test_seconds_of_evaluations_do_not_count_in_fps(idle):
     tracker = Tracker()
 
     class Slow(Callback):
@@ -226,10 +226,10 @@ def test_seconds_of_evaluations_are_not_training(idle):
             agent.report_evaluation(Evaluation(np.ones(1), np.ones(1), seconds=1e6))
 
     idle.learn(1, [Slow(), TrackerCallback(tracker)])
-    assert tracker.calls[-2][1]["time/fps"] > 1e6  # more was left out than there was
+    assert tracker.calls[-2][1]["time/fps"] > 1e6  # more seconds were subtracted than had passed
 
 
-def test_a_number_is_no_evaluation_to_log(idle, tmp_path):
+def test_a_number_is_refused_as_an_evaluation(idle, tmp_path):
     def report(agent):
         agent.report_evaluation(3.0)
 
@@ -238,14 +238,14 @@ def test_a_number_is_no_evaluation_to_log(idle, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "config.json"])
-def test_tables_of_somebody_else_are_left_alone(idle, tmp_path, name):
+def test_foreign_tables_are_not_overwritten(idle, tmp_path, name):
     (tmp_path / name).write_text("timesteps,mine\n1,2\n")
     with refuses(UsageError, "directory"):
         idle.learn(1, CSVCallback(tmp_path))
     assert (tmp_path / name).read_text() == "timesteps,mine\n1,2\n"
 
 
-def test_a_run_of_a_tracker_that_was_begun_is_not_ended(idle):
+def test_a_tracker_run_that_the_user_started_is_not_finished(idle):
     calls = []
     run = types.SimpleNamespace(log=lambda scalars, step: calls.append(step), finish=lambda: calls.append("finish"))
     idle.learn(2, TrackerCallback(run, log_interval=1))
@@ -260,7 +260,7 @@ def test_a_run_of_a_tracker_that_was_begun_is_not_ended(idle):
         (types.SimpleNamespace(log=print), {"project": "p"}, "project"),
     ],
 )
-def test_what_is_no_tracker(tracker, options, message):
+def test_objects_that_are_no_trackers_are_refused(tracker, options, message):
     with refuses(UsageError, message):
         TrackerCallback(tracker, **options)
 
@@ -270,19 +270,19 @@ def evaluation(mean):
 
 
 def ends_after(callback, means):
-    """Return how many evaluations of these means there are until learning ends."""
+    """Return after how many evaluations with these means learning ends; ``None`` if it does not."""
     for count, mean in enumerate(means, start=1):
         if callback.on_evaluation(None, evaluation(mean)) is False:
             return count
     return None
 
 
-def test_a_threshold_ends_learning_where_it_is_reached():
+def test_a_reached_threshold_ends_learning():
     assert ends_after(StopTrainingOnRewardThreshold(5.0), [4.9, 5.0, 6.0]) == 2
     assert ends_after(StopTrainingOnRewardThreshold(5), [4.9]) is None
 
 
-def test_no_improvement_ends_learning_when_there_were_too_many():
+def test_too_many_evaluations_without_improvement_end_learning():
     means = [1.0, 2.0, 2.0, 1.0, 3.0, 3.0, 2.0, 0.0]
     assert ends_after(StopTrainingOnNoModelImprovement(2), means) == 8
     assert ends_after(StopTrainingOnNoModelImprovement(1), means) == 4
@@ -296,7 +296,7 @@ def test_an_evaluation_ends_learning_at_once(idle):
     assert idle.num_timesteps == start + 1
 
 
-def test_episodes_are_counted_anew_by_each_learn(idle):
+def test_each_call_of_learn_counts_episodes_anew(idle):
     idle.abandon_episode()
     for _ in range(2):
         start = idle.num_timesteps
@@ -304,16 +304,16 @@ def test_episodes_are_counted_anew_by_each_learn(idle):
         assert idle.num_timesteps == start + 12
 
 
-def test_a_vector_has_so_many_times_more_episodes_and_jumps_over_multiples():
+def test_a_vector_multiplies_max_episodes_and_may_skip_multiples():
     agent = DDPG(SyncVectorEnv([lambda: Counting(4), lambda: Counting(2)]), IDLE, seed=0)
     callback = EvalCallback(Scripted(*range(9)), n_eval_episodes=1, eval_freq=3)
     agent.learn(100, [StopTrainingOnMaxEpisodes(2), callback])
-    # A reset takes a step: the first environment ends at 4, the second at 2, 5 and 8, when they took 7 steps and 6.
+    # A reset takes a step: the episodes end after 4 steps, and after 2, 5 and 8; by then, 7 and 6 steps were taken.
     assert agent.num_timesteps == 13
     assert [step for step, _ in callback.evaluations] == [4, 7, 9, 13]
 
 
-def test_an_environment_of_its_own(idle):
+def test_evaluations_need_another_environment(idle):
     with refuses(UsageError, "another"):
         idle.learn(1, EvalCallback(gym.wrappers.TimeLimit(idle.env, 3)))
 
@@ -335,7 +335,7 @@ def test_numbers_out_of_range(make):
 
 
 @pytest.mark.parametrize("threshold", [float("nan"), np.float32("nan"), float("inf"), np.float64("inf"), "high", True])
-def test_a_threshold_is_a_number(threshold):
+def test_a_threshold_must_be_a_finite_number(threshold):
     with refuses(UsageError, "number"):
         StopTrainingOnRewardThreshold(threshold)
 
@@ -348,6 +348,6 @@ def test_a_threshold_is_a_number(threshold):
         (StopTrainingOnMaxEpisodes, 5),
     ],
 )
-def test_the_reason_to_stop_takes_its_number_and_says_what_takes_verbose(kind, number):
+def test_verbose_is_refused_with_a_hint(kind, number):
     with refuses(UsageError, f"{kind.__name__} verbose ProgressBar"):
         kind(number, verbose=1)

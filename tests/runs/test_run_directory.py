@@ -1,4 +1,4 @@
-"""Run directories: what their files may say, how they begin, and what a kill has left in them."""
+"""Run directories: validation of their files, atomic creation, and removal of what a kill left unfinished."""
 
 import hashlib
 import json
@@ -43,7 +43,7 @@ CONFIG = {
 
 
 def sealed(fields):
-    """Return the fields with a checksum that fits: what a forger would write."""
+    """Return the JSON of the fields with a valid checksum, as a forger would write it."""
     digest = hashlib.sha256(safe_json.canonical_json(fields)).hexdigest()
     return json.dumps(fields | {"config_sha256": digest})
 
@@ -57,7 +57,7 @@ def test_a_config_is_read_as_it_was_written(tmp_path):
     "later",
     ["wrappers", "collector", "workers", "ray_address", "dataset", "offline_timesteps", "diagnose", "episode_limit"],
 )
-def test_a_config_from_before_there_was_a_field_has_its_default(later, tmp_path):
+def test_a_field_that_an_older_config_lacks_has_its_default(later, tmp_path):
     defaults = {"wrappers": [], "collector": "local", "workers": None, "ray_address": None} | {
         **{"dataset": None, "offline_timesteps": None, "diagnose": False, "episode_limit": None}
     }
@@ -65,14 +65,14 @@ def test_a_config_from_before_there_was_a_field_has_its_default(later, tmp_path)
     assert run_directory.read_config(tmp_path) == CONFIG | {later: defaults[later]}
 
 
-def test_nothing_is_written_that_could_not_be_read(tmp_path):
+def test_values_that_could_not_be_read_are_not_written(tmp_path):
     for field, value in {"workers": 2.0, "evaluation_episodes": 100_001, "command": ["a\udcff"]}.items():
         with refuses(UsageError, "a run"):
             run_config.write(tmp_path, CONFIG | {field: value})
     assert not list(tmp_path.iterdir())
 
 
-def test_the_longest_word_of_a_command(tmp_path):
+def test_the_longest_word_of_a_command_line(tmp_path):
     run_config.write(tmp_path, CONFIG | {"command": ["a" * 2**16]})
     assert len(run_config.read(tmp_path)["command"][0]) == 2**16
     with pytest.raises(UsageError):
@@ -109,7 +109,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG, ids=lambda value: str(value) if isinstance(value, dict) else "")
-def test_a_config_holds_to_its_schema(change, message, tmp_path):
+def test_a_config_must_follow_its_schema(change, message, tmp_path):
     (tmp_path / "config.json").write_text(sealed({"format": 1} | CONFIG | change))
     with pytest.raises(FileFault) as caught:
         run_directory.read_config(tmp_path)
@@ -120,28 +120,27 @@ def test_a_config_holds_to_its_schema(change, message, tmp_path):
 
 
 @given(st.data())
-def test_no_change_of_a_byte_passes(tmp_path_factory, data):
+def test_a_changed_byte_is_detected(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("run")
     run_config.write(folder, CONFIG)
-    whole = bytearray((folder / "config.json").read_bytes())
-    place = data.draw(st.integers(0, len(whole) - 1))
-    whole[place] ^= data.draw(st.integers(1, 255))
-    (folder / "config.json").write_bytes(whole)
+    content = bytearray((folder / "config.json").read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    (folder / "config.json").write_bytes(content)
     try:
         found = run_directory.read_config(folder)
     except FileFault:
         return
-    assert found == CONFIG  # a space for a line break
+    assert found == CONFIG  # white space may differ
 
 
 @pytest.mark.parametrize("data", ["", "[" * 10**6, "{}", "[]", "null", '{"format": NaN}', "x" * (2 << 20)])
-def test_what_is_no_config(data, tmp_path, capsys):
+def test_files_that_are_no_config(data, tmp_path, capsys):
     (tmp_path / "config.json").write_text(data)
     assert main(["resume", str(tmp_path)]) == 4
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_config_is_a_regular_file(tmp_path):
+def test_a_config_must_be_a_regular_file(tmp_path):
     run_config.write(tmp_path, CONFIG)
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / "config.json").symlink_to(tmp_path / "config.json")
@@ -155,14 +154,14 @@ def test_a_config_is_a_regular_file(tmp_path):
         run_directory.read_config(tmp_path / "nothing")
 
 
-# -- beginning ------------------------------------------------------------------------------------------------
+# -- creation -------------------------------------------------------------------------------------------------
 
 
 def create(root, save=lambda path: path.mkdir(parents=True)):
     return run_directory.create(root, "Some/Env-v0", CONFIG, save)
 
 
-def test_a_run_directory_is_whole_when_it_is_seen(tmp_path):
+def test_a_run_directory_appears_complete_or_not_at_all(tmp_path):
     parent = tmp_path / "Some" / "Env-v0"
 
     def save(path):
@@ -180,13 +179,13 @@ def test_a_run_directory_is_whole_when_it_is_seen(tmp_path):
     assert [path.name for path in parent.iterdir()] == ["1"]
 
 
-def test_run_directories_that_begin_at_once_are_apart(tmp_path):
+def test_runs_that_start_at_once_get_different_directories(tmp_path):
     with ThreadPoolExecutor(20) as pool:
         runs = list(pool.map(lambda _: create(tmp_path), range(20)))
     assert sorted(int(run.name) for run in runs) == list(range(1, 21))
 
 
-def test_beginnings_that_were_killed_are_swept_a_day_later(tmp_path):
+def test_unfinished_run_directories_are_removed_after_a_day(tmp_path):
     parent = create(tmp_path).parent
     for name, age in ((".ddpg-begun-old", 25 * 3600), (".ddpg-begun-young", 60), (".other", 25 * 3600)):
         (parent / name).mkdir()
@@ -198,7 +197,7 @@ def test_beginnings_that_were_killed_are_swept_a_day_later(tmp_path):
 # -- leftovers ------------------------------------------------------------------------------------------------
 
 
-def test_leftovers_are_swept_and_nothing_else(tmp_path):
+def test_leftovers_and_nothing_else_are_removed(tmp_path):
     folder = tmp_path / "checkpoints"
 
     def directory_of(name, *files):
@@ -207,10 +206,10 @@ def test_leftovers_are_swept_and_nothing_else(tmp_path):
             (folder / name / file).write_text("{}")
 
     directory_of("100", "manifest.json")
-    directory_of(".100.ddpg-writing", "manifest.json", "variables.safetensors")  # a new one that was not finished
-    directory_of(".100.ddpg-old", "manifest.json")  # was replaced
-    directory_of(".best.ddpg-old", "manifest.json")  # was being replaced
-    directory_of("50", "variables.safetensors")  # was being removed
+    directory_of(".100.ddpg-writing", "manifest.json", "variables.safetensors")  # an unfinished checkpoint
+    directory_of(".100.ddpg-old", "manifest.json")  # already replaced
+    directory_of(".best.ddpg-old", "manifest.json")  # not yet replaced
+    directory_of("50", "variables.safetensors")  # partly removed
     directory_of("25", "notes.txt")
     directory_of(".7.ddpg-writing", "notes.txt")
     (tmp_path / ".metrics.csv.ddpg-writing").write_text("")
@@ -220,14 +219,14 @@ def test_leftovers_are_swept_and_nothing_else(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", ".hidden"}
 
 
-# -- tables and owners ----------------------------------------------------------------------------------------
+# -- tables and locks -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("row", ["x,1", "-5,1", "5,1", "12,one", "12"])
 def test_a_damaged_row_is_named(row, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(f"timesteps,value\n10,1.5\n{row}\n20,2.5\n")
-    if row == "12":  # cut short: left out, as a kill leaves it
+    if row == "12":  # incomplete, as after a kill: ignored
         assert [found["timesteps"] for found in run_directory.read_table(path)] == ["10", "20"]
         return
     with refuses(FileFault, "t.csv line 3"):
@@ -259,14 +258,14 @@ def test_a_cell_that_is_empty_or_missing_is_named(text, message, tmp_path, capsy
         assert line.startswith(f"ddpg: error: {run / 'evaluations.csv'} {message}")
 
 
-def test_cells_that_may_be_empty_may_be(tmp_path):
+def test_optional_cells_may_be_empty(tmp_path):
     for name, text in {"metrics": "timesteps,seconds,loss\n1,2,\n", "evaluations": ""}.items():
         (tmp_path / f"{name}.csv").write_text(text)
     assert run_directory.read_table(tmp_path / "metrics.csv") == [{"timesteps": "1", "seconds": "2", "loss": ""}]
     assert run_directory.read_table(tmp_path / "evaluations.csv") == []
 
 
-def test_a_learning_curve_of_tables_that_lack_what_they_need_not_have(tmp_path):
+def test_a_learning_curve_needs_only_the_required_columns(tmp_path):
     (tmp_path / "evaluations.csv").write_text("timesteps,mean_return,episodes\n100,1.5,\n")
     assert plot_learning_curve(tmp_path, "title").stat().st_size > 10_000
     (tmp_path / "episodes.csv").write_text("timesteps,return\n10,\n")
@@ -274,8 +273,8 @@ def test_a_learning_curve_of_tables_that_lack_what_they_need_not_have(tmp_path):
         plot_learning_curve(tmp_path, "title")
 
 
-def test_a_table_is_not_read_whole(tmp_path):
-    """A file of 4 GB of which nothing is on the disk."""
+def test_a_huge_table_is_not_read_into_memory(tmp_path):
+    """A sparse file of 4 GB."""
     path = tmp_path / "t.csv"
     path.write_text("timesteps,value\n10,1.5\n")
     os.truncate(path, 4 << 30)
@@ -285,13 +284,13 @@ def test_a_table_is_not_read_whole(tmp_path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
 
-def test_a_table_is_a_regular_file(tmp_path):
+def test_a_table_must_be_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "t.csv")
     with refuses(FileFault, "pipe"):
         run_directory.read_table(tmp_path / "t.csv")
 
 
-def test_an_owner_is_told_in_one_line(tmp_path):
+def test_the_owner_of_a_lock_is_named_in_one_line(tmp_path):
     with run_lock(tmp_path):
         (tmp_path / ".owner.json").write_text(json.dumps({"pid": 1, "since": "now\n", "command": "\x1b[31m" * 99}))
         with refuses(UsageError, "process 1 since now") as caught, run_lock(tmp_path):

@@ -1,4 +1,4 @@
-"""The clock of a run, and the rows of what happened: by hand, on a clock that the test turns."""
+"""The clock of a run and its rows of metrics, worked out by hand with a clock that the test sets."""
 
 import types
 
@@ -31,7 +31,7 @@ def run_state_at(steps, seconds):
     return RunState(logged=steps, evaluated=steps, seconds=seconds, sums={"loss": 0.0}, counts={"clipped_actions": 4})
 
 
-def test_speed_of_a_resumed_run_is_of_its_own_steps_and_seconds(clock):
+def test_fps_of_a_resumed_run_counts_its_own_steps_and_seconds(clock):
     agent = agent_at(1000)
     tracker = MetricsTracker(run_state_at(1000, seconds=100.0), agent)
     clock.now += 8
@@ -41,7 +41,7 @@ def test_speed_of_a_resumed_run_is_of_its_own_steps_and_seconds(clock):
     assert (row["seconds"], row["compile_seconds"], row["fps"]) == (105.0, 0.0, 20.0)
 
 
-def test_compiling_counts_as_training_but_not_in_the_speed(clock):
+def test_compiling_counts_as_training_but_not_in_fps(clock):
     agent = agent_at(0)
     agent.compile_seconds = 5.0  # before this run
     tracker = MetricsTracker(run_state_at(0, seconds=0.0), agent)
@@ -51,7 +51,7 @@ def test_compiling_counts_as_training_but_not_in_the_speed(clock):
     assert (row["seconds"], row["compile_seconds"], row["fps"]) == (6.0, 1.0, 10.0)
 
 
-def test_the_clock_goes_on_where_it_was_stopped(clock):
+def test_the_clock_pauses_between_end_and_begin(clock):
     agent = agent_at(0)
     tracker = MetricsTracker(run_state_at(0, seconds=1.0), agent)
     clock.now += 2
@@ -63,8 +63,8 @@ def test_the_clock_goes_on_where_it_was_stopped(clock):
     assert tracker.row(agent)["fps"] == 0.0
 
 
-def test_seconds_of_compiling_are_those_of_all_processes(clock):
-    """The first process trains for 6 s, 2 s of them compiling; the second for 5 s, 1 s of them, in 40 steps."""
+def test_compile_seconds_add_up_over_processes(clock):
+    """The first process trains for 6 s, 2 s of them compiling; the second makes 40 steps in 5 s, 1 s compiling."""
     agent = agent_at(0)
     tracker = MetricsTracker(run_state_at(0, seconds=0.0), agent)
     clock.now += 6
@@ -101,7 +101,7 @@ def test_a_row_holds_means_and_counts_since_the_last_one(clock):
     assert tracker.row(agent)["loss"] == 8.0
 
 
-def test_under_other_options_the_row_under_way_begins_anew():
+def test_the_current_row_starts_anew_with_other_options():
     before = RunState(logged=10, evaluated=5, seconds=2.0, calls=3, sums={"loss": 6.0}, counts={"clipped_actions": 1})
     arrays = before.arrays({"clipped_actions": 4}, 7.0, 1.5)
     counts = {"clipped_actions": 4, "dropped_transitions": 2}

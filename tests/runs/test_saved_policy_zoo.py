@@ -1,4 +1,4 @@
-"""Policies of the zoo return what their cards say, by `ddpg evaluate`, and are watched, recorded and listed."""
+"""Zoo policies reach the returns on their cards, and can be evaluated, recorded, watched, exported and listed."""
 
 import json
 import os
@@ -28,11 +28,11 @@ EPISODES = 3
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_policy_returns_what_its_card_says(name):
-    """Exactly, where physics engine, gymnasium, kind of machine and NumPy's functions are the card's.
+def test_a_policy_reaches_the_returns_on_its_card(name):
+    """Exactly, with the card's physics engine, Gymnasium, kind of machine and NumPy functions.
 
-    Elsewhere the last bits differ, and in a chaotic simulation everything after them: there the mean of three episodes
-    is within four standard errors of the card's (docs/zoo.md says so).
+    Otherwise the last bits differ, and chaotic simulations diverge: the mean of three episodes must then be within four
+    standard errors of the card's mean, as docs/zoo.md states.
     """
     card = zoo.read_entry(name).card
     env = make_env(card.env_id)
@@ -46,7 +46,7 @@ def test_a_policy_returns_what_its_card_says(name):
     assert abs(found.mean_return - returns.mean()) <= 4 * error + 1e-3 * abs(returns.mean())
 
 
-def test_evaluate_says_what_the_card_says(capsys):
+def test_evaluate_prints_the_cards_return(capsys):
     assert main(["evaluate", "zoo:CartPole-v1", "--episodes", "2", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["run"] == "zoo:CartPole-v1"
@@ -62,14 +62,14 @@ def test_evaluate_says_what_the_card_says(capsys):
     assert "its card: 500" in capsys.readouterr().out
 
 
-def test_more_episodes_than_the_cards_have_no_number_there(monkeypatch):
+def test_more_episodes_than_the_card_has_are_not_compared(monkeypatch):
     monkeypatch.setattr(saved_policy, "evaluate", lambda *_, **__: listing.evaluation_of(card))
     card = zoo.read_entry("CartPole-v1").card
     assert ZooPolicy("zoo:CartPole-v1").evaluate(100)[0]["card_mean_return"] == 500
     assert ZooPolicy("zoo:CartPole-v1").evaluate(101)[0]["card_mean_return"] is None
 
 
-def test_other_versions_are_named_beside_the_card(monkeypatch):
+def test_versions_that_differ_from_the_card_are_named(monkeypatch):
     card = zoo.read_entry("CartPole-v1").card
     functions = card.evaluation.versions["functions"]
     assert "functions" not in differences_here(card) or functions != saved_policy._functions()
@@ -78,7 +78,7 @@ def test_other_versions_are_named_beside_the_card(monkeypatch):
     assert "0123456789ab here" in ZooPolicy("zoo:CartPole-v1").evaluate(1)[1]
 
 
-def test_only_what_changes_numbers_is_compared():
+def test_only_versions_that_change_numbers_are_compared():
     card = zoo.read_entry("CartPole-v1").card
     evaluation = msgspec.structs.replace(
         card.evaluation, versions={**versions_here(), "python": "2.7", "numpy": "0.1", "gymnasium": "0.21"}
@@ -89,7 +89,7 @@ def test_only_what_changes_numbers_is_compared():
     assert "python" not in found
 
 
-def test_functions_are_told_apart_by_their_last_bits(monkeypatch):
+def test_functions_are_distinguished_by_their_last_bits(monkeypatch):
     before, tanh = saved_policy._functions(), np.tanh
     monkeypatch.setattr(np, "tanh", lambda values: np.nextafter(tanh(values), 2))
     assert saved_policy._functions() != before
@@ -139,7 +139,7 @@ def test_evaluate_record_and_watch_import_no_tensorflow(tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True)
 
 
-def test_export_is_as_of_a_run(tmp_path, monkeypatch, capsys):
+def test_a_policy_is_exported_like_a_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["--format", "c", "--name", "balance", "--quantize", "int8", "-o", "here", "--json"]
     assert main(["export", "zoo:CartPole-v1", *words]) == 0
@@ -167,7 +167,7 @@ def test_unknown_names_and_checkpoints_are_refused_in_one_line(command, capsys):
 
 
 @pytest.mark.parametrize("command", ["resume", "plot", "runs"])
-def test_what_needs_a_run_says_that_a_policy_is_none(command, capsys):
+def test_commands_that_need_a_run_refuse_a_policy(command, capsys):
     assert main([command, "zoo:CartPole-v1"]) == 2
     error = capsys.readouterr().err
     assert lacking(error, "zoo:CartPole-v1", "policy", "ddpg zoo CartPole-v1") == []
@@ -217,5 +217,5 @@ def test_zoo_lists_all_and_shows_one(capsys):
     assert "CartPole-v1" in capsys.readouterr().err
 
 
-def test_a_folder_without_entries_is_listed_as_such(tmp_path):
+def test_an_empty_zoo_is_listed(tmp_path):
     assert listing.zoo_text(list_zoo(tmp_path)).splitlines()[-1] == "none yet"

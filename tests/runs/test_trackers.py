@@ -1,4 +1,4 @@
-"""A run is logged to W&B, MLflow or Trackio by their names; stand-ins with their calls take what is logged."""
+"""Runs are logged to W&B, MLflow or Trackio by name; fake modules record the calls."""
 
 import json
 import sys
@@ -16,12 +16,12 @@ CONFIG = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_ca
 RUN = {"seed": 0, "total_timesteps": 400, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}
 
 
-def stand_in(name):
-    """A module with the calls of a tracker, and what was called."""
+def fake_module(name):
+    """Return a module with the functions of a tracker, and the list of calls."""
     calls = []
     module = types.ModuleType(name)
 
-    def noting(call, names):
+    def recording(call, names):
         return lambda *values, **options: calls.append((call, dict(zip(names, values, strict=False)) | options))
 
     signatures = {"init": (), "log": ("scalars",), "finish": ()}
@@ -31,13 +31,13 @@ def stand_in(name):
             **{"log_metrics": ("scalars",), "end_run": ()},
         }
     for call, names in signatures.items():
-        setattr(module, call, noting(call, names))
+        setattr(module, call, recording(call, names))
     return module, calls
 
 
 @pytest.fixture(params=TRACKERS)
 def tracker(request, monkeypatch):
-    module, calls = stand_in(request.param)
+    module, calls = fake_module(request.param)
     monkeypatch.setitem(sys.modules, request.param, module)
     return request.param, calls
 
@@ -46,7 +46,7 @@ def options_of(calls, *names):
     return [options for name, options in calls if name in names]
 
 
-def test_a_run_is_logged_beside_its_files(tracker, tmp_path):
+def test_a_run_is_logged_to_the_tracker(tracker, tmp_path):
     name, calls = tracker
     run = ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track=name, **RUN)
     begun = {}
@@ -80,8 +80,8 @@ def test_the_command_line_and_the_callback_take_the_name(tracker, tmp_path, monk
     assert calls[-1][0] in ("finish", "end_run")
 
 
-def test_a_tracker_that_fails_ends_its_logging_and_not_the_run(monkeypatch, tmp_path, capsys):
-    module, _ = stand_in("wandb")
+def test_a_tracker_that_fails_does_not_end_the_run(monkeypatch, tmp_path, capsys):
+    module, _ = fake_module("wandb")
 
     def broken(*_, **__):
         raise ConnectionError("no server")
@@ -94,7 +94,7 @@ def test_a_tracker_that_fails_ends_its_logging_and_not_the_run(monkeypatch, tmp_
 
 
 @pytest.mark.parametrize("name", TRACKERS)
-def test_what_is_not_installed_is_one_line_before_anything_begins(name, monkeypatch, tmp_path, capsys):
+def test_a_missing_package_is_one_line_before_the_run_starts(name, monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.chdir(tmp_path)
     assert main(["train", "Pendulum-v1", "--track", name]) == 2
@@ -103,12 +103,12 @@ def test_what_is_not_installed_is_one_line_before_anything_begins(name, monkeypa
     assert not list(tmp_path.iterdir())
     with refuses(UsageError, "'wandb'"):
         as_tracker("wnadb")
-    with refuses(UsageError, "tracker='wnadb'"):  # as the callback's argument is called
+    with refuses(UsageError, "tracker='wnadb'"):  # the name of the callback's argument
         TrackerCallback("wnadb")
 
 
-def test_mlflow_is_known_by_its_calls():
-    module, _ = stand_in("mlflow")
+def test_mlflow_is_recognised_by_its_functions():
+    module, _ = fake_module("mlflow")
     assert isinstance(as_tracker(module), MLflow)
-    other, _ = stand_in("trackio")
+    other, _ = fake_module("trackio")
     assert as_tracker(other) is other

@@ -1,4 +1,4 @@
-"""What a training run leaves behind: the best checkpoint, the latest ones, rows, and on what it was evaluated."""
+"""Results of a training run: the best and the latest checkpoints, the tables' rows, and the evaluated episodes."""
 
 import json
 import shutil
@@ -29,9 +29,9 @@ TINY = DDPGConfig(
 
 
 class Scripted(gym.Env):
-    """The k-th episode of every instance returns ``returns[k]``, whatever is done; 10 steps each.
+    """The k-th episode of every instance has 10 steps and returns ``returns[k]``, whatever the actions.
 
-    Every reset that a step followed is noted: the instance, its seed, and the number that was drawn.
+    ``resets`` holds every reset that a step followed: the instance, the seed, and the number that was drawn.
     """
 
     returns = (0.0,)
@@ -70,7 +70,7 @@ def registered():
 
 @pytest.fixture(scope="module")
 def finished(registered, tmp_path_factory):
-    """A run of four evaluations, of one episode each; the second is the best."""
+    """A run with four evaluations of one episode each; the second is the best."""
     Scripted.returns, Scripted.resets = (1.0, 3.0, 2.0, 2.5), ()
     run = train(
         "Scripted-v0",
@@ -97,11 +97,11 @@ def test_best_checkpoint_is_that_of_the_best_evaluation(finished):
     run, _ = finished
     assert column(run, "evaluations", "mean_return") == [1, 3, 2, 2.5]
     best = DDPG.load(run, which="best")
-    assert (best.num_timesteps, len(best.replay), len(DDPG.load(run).replay)) == (600, 0, 500)  # to use, not to go on
+    assert (best.num_timesteps, len(best.replay), len(DDPG.load(run).replay)) == (600, 0, 500)  # best has no memory
 
 
 @pytest.mark.filterwarnings("ignore:.*latest versioned")
-def test_a_run_notes_the_version_of_its_environment(registered, tmp_path):
+def test_a_run_records_the_version_of_its_environment(registered, tmp_path):
     for env_id in ("Scripted", "gymnasium:Scripted"):
         run = train(env_id, TINY, total_timesteps=20, root=tmp_path, evaluation_episodes=1, progress_bar=False)
         assert read_config(run)["env_id"] == f"{env_id}-v0"
@@ -114,19 +114,19 @@ def test_latest_two_checkpoints_are_kept_by_number_not_by_name(finished):
     assert DDPG.load(run).num_timesteps == 1200
 
 
-def test_evaluations_are_alike_and_not_of_what_was_trained_on(finished):
+def test_evaluations_share_episodes_that_training_does_not_see(finished):
     _, resets = finished
     trained, evaluated = ([(seed, start) for env, seed, start in resets if env is one] for one in instances(resets))
     assert len(trained) > len(evaluated) == 4
     assert len(set(evaluated)) == 1  # the same episode at every evaluation: returns can be compared
     (seed, start), *_ = evaluated
     assert seed is not None
-    assert seed not in (7, *(other for other, _ in trained))  # nor the run's own, of which others are derived
+    assert seed not in (7, *(other for other, _ in trained))  # nor the run's own, from which others are derived
     assert start not in [other for _, other in trained]
 
 
-def test_a_trained_policy_is_looked_at_in_episodes_that_neither_training_nor_evaluations_saw(finished, capsys):
-    """The best checkpoint is the one that was lucky in its evaluations."""
+def test_evaluate_uses_episodes_that_neither_training_nor_its_evaluations_saw(finished, capsys):
+    """The best checkpoint was chosen by its evaluations, so their returns are biased upwards."""
     run, resets = finished
     Scripted.resets = ()
     assert main(["evaluate", str(run), "--episodes", "2", "--checkpoint", "best", "--json"]) == 0
@@ -136,8 +136,8 @@ def test_a_trained_policy_is_looked_at_in_episodes_that_neither_training_nor_eva
     assert not {start for *_, start in Scripted.resets} & {start for *_, start in resets}
 
 
-def test_an_evaluation_waits_for_the_episodes_end_but_no_longer_than_another_interval(registered, tmp_path):
-    """Episodes have ten steps: due at 9 it is made at 10; due at 4 it is made at 8, and the episode is over."""
+def test_an_evaluation_waits_for_the_end_of_an_episode_for_one_interval_at_most(registered, tmp_path):
+    """Episodes have ten steps: one due at 9 is made at 10; one due at 4 is made at 8, and cuts the episode."""
     options = {"seed": 7, "root": tmp_path, "evaluation_episodes": 1, "progress_bar": False}
     waited = train("Scripted-v0", TINY, total_timesteps=30, evaluation_interval=9, **options)
     assert column(waited, "evaluations") == [10, 20, 30]
@@ -147,8 +147,8 @@ def test_an_evaluation_waits_for_the_episodes_end_but_no_longer_than_another_int
 
 
 @pytest.mark.parametrize("slow", ["evaluate", "checkpoint.write"])
-def test_evaluating_and_saving_are_not_training(slow, registered, tmp_path, monkeypatch):
-    """Each takes a thousand seconds of a clock that is put forward."""
+def test_evaluating_and_saving_do_not_count_as_training_time(slow, registered, tmp_path, monkeypatch):
+    """Each call advances the clock by a thousand seconds."""
     late, clock, (place, _, name) = [0.0], time.perf_counter, slow.rpartition(".")
     owner = getattr(recorder, place) if place else recorder
     act = getattr(owner, name)
@@ -172,13 +172,13 @@ def test_a_run_has_two_hundred_rows(registered, tmp_path):
 
 
 def instances(resets):
-    """Return the environment that was trained in, and the one of the evaluations: the one with fewer episodes."""
+    """Return the training environment and that of the evaluations, which has fewer episodes."""
     envs = list({id(env): env for env, *_ in resets}.values())
     return sorted(envs, key=lambda env: -sum(other is env for other, *_ in resets))
 
 
-def test_resume_drops_what_the_checkpoint_has_not_seen(finished, tmp_path):
-    """As after a kill between 900 and 1200 steps: rows go further than the checkpoint that there is."""
+def test_resume_drops_rows_after_the_checkpoint(finished, tmp_path):
+    """As after a kill between 900 and 1200 steps: the tables have rows after the newest checkpoint."""
     run = tmp_path / "run"
     shutil.copytree(finished[0], run)
     shutil.rmtree(run / "checkpoints" / "1200")
@@ -190,7 +190,7 @@ def test_resume_drops_what_the_checkpoint_has_not_seen(finished, tmp_path):
         assert max(steps) == 1200
         assert column(run, table) == steps, table
     assert column(run, "evaluations", "mean_return") == [1, 3, 2, 2.75]
-    # The best so far is still known, time goes on, and so does the number of checkpoints.
+    # The best checkpoint is still known, two others are kept, and the seconds continue.
     assert DDPG.load(run, which="best").num_timesteps == 600
     assert kept(run) == ["1200", "900", "best"]
     times = column(run, "metrics", "seconds")
@@ -198,8 +198,8 @@ def test_resume_drops_what_the_checkpoint_has_not_seen(finished, tmp_path):
     assert times[-1] > seconds
 
 
-def test_going_back_to_a_checkpoint_removes_what_came_after_it(finished, tmp_path):
-    """Or the next resumption would go on from what was given up."""
+def test_resuming_from_an_older_checkpoint_removes_newer_ones(finished, tmp_path):
+    """Otherwise the next ``resume`` would continue from a discarded checkpoint."""
     run = tmp_path / "run"
     shutil.copytree(finished[0], run)
     resume(run, which="900", total_timesteps=1000, progress_bar=False)
@@ -212,8 +212,8 @@ def test_going_back_to_a_checkpoint_removes_what_came_after_it(finished, tmp_pat
     [((4.0, 0.0), 1200), ((2.5, 0.0), 1200), ((0.5, 2.5), 1500)],
     ids=["better than before", "at the same step", "later"],
 )
-def test_the_best_of_a_branch_that_was_given_up_is_not_the_runs(returns, best, registered, tmp_path):
-    """The first branch's evaluations at 300, ..., 1200 are 1, 3, 2, 9: its best is of 1200, and it goes back to 900."""
+def test_the_best_checkpoint_of_a_discarded_branch_is_replaced(returns, best, registered, tmp_path):
+    """The first branch returns 1, 3, 2, 9 at 300, ..., 1200: its best is at 1200, and the run is resumed from 900."""
     Scripted.returns = (1.0, 3.0, 2.0, 9.0)
     config = TINY.replace(learning_rate_schedule="linear")
     run = train(
@@ -237,11 +237,11 @@ def test_the_best_of_a_branch_that_was_given_up_is_not_the_runs(returns, best, r
 
 
 def halved(left):
-    """A schedule of one's own."""
+    """A custom schedule."""
     return left / 2
 
 
-def test_resume_takes_the_configuration_that_a_file_cannot_hold(registered, tmp_path):
+def test_resume_needs_the_configuration_that_a_file_cannot_hold(registered, tmp_path):
     config = TINY.replace(learning_rate_schedule=halved)
     Scripted.returns = (1.0,)
     options = {"evaluation_interval": 100, "evaluation_episodes": 1, "progress_bar": False}
@@ -251,8 +251,8 @@ def test_resume_takes_the_configuration_that_a_file_cannot_hold(registered, tmp_
     assert kept(run) == ["0", "100", "best"]
     resume(run, config=config.replace(gamma=0.5), total_timesteps=200, progress_bar=False)
     assert kept(run) == ["100", "200", "best"]
-    noted = read_config(run)["config"]
-    assert (noted["gamma"], noted["learning_rate_schedule"]) == (0.5, config.to_json()["learning_rate_schedule"])
+    saved = read_config(run)["config"]
+    assert (saved["gamma"], saved["learning_rate_schedule"]) == (0.5, config.to_json()["learning_rate_schedule"])
 
 
 def test_the_largest_seed_trains_and_is_evaluated(tmp_path):
@@ -266,7 +266,7 @@ def test_the_largest_seed_trains_and_is_evaluated(tmp_path):
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_run_that_is_renamed_while_it_trains_writes_to_no_other(taken, tmp_path, monkeypatch):
+def test_a_run_that_is_renamed_during_training_writes_to_no_other(taken, tmp_path, monkeypatch):
     """It stops at the next checkpoint, and can be resumed at its new path."""
     Scripted.returns, Scripted.resets = (1.0, 3.0, 2.0, 2.5), ()
     moved, evaluated = tmp_path / "Scripted-v0" / "mine", recorder.evaluate

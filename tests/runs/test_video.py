@@ -1,6 +1,5 @@
-"""Recording and watching: every picture in its order, files of bounded size, one line where nothing can be drawn."""
+"""Recording and watching: all frames in order, files of bounded size, and one line if nothing can be rendered."""
 
-import contextlib
 import errno
 import os
 import pathlib
@@ -9,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Counting
+from full_disk import files_no_larger_than
 from PIL import Image
 from refusals import refuses
 
@@ -17,12 +17,11 @@ import ddpg_envs  # noqa: F401 - registers
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import rendering, video
-from ddpg.runs import video as video_module
 from ddpg.runs.video import GifWriter
 
 
 class Drawn(Counting):
-    """Draws the step's number as a shade: 10 a step, 100 an episode."""
+    """Draws grey frames: 10 for each step plus 100 for each episode."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
@@ -32,7 +31,7 @@ class Drawn(Counting):
         return np.full((20, 30, 3), 100 * self.episode + 10 * self.step_number, np.uint8)
 
 
-def drawing(**changes):
+def drawn_with(**changes):
     env = Drawn()
     for name, value in changes.items():
         setattr(env, name, value)
@@ -54,7 +53,7 @@ def shades(path):
         return frames
 
 
-def test_gif_holds_every_picture_at_the_environments_speed(tmp_path):
+def test_gif_holds_every_frame_at_the_environments_speed(tmp_path):
     env = Drawn(length=3)
     path = ddpg.record(Still(), env, str(tmp_path / "a.gif"), episodes=2, seed=0)
     assert path == tmp_path / "a.gif"
@@ -75,15 +74,15 @@ def test_seed_decides_the_episode(tmp_path):
 
 
 def test_long_and_fast_gifs_are_thinned_at_true_speed(tmp_path, monkeypatch):
-    monkeypatch.setattr(video_module, "LONGEST_GIF", 8)
-    with GifWriter(tmp_path / "a.gif", 50.0) as gif:  # more than 25 a second
+    monkeypatch.setattr(video, "LONGEST_GIF", 8)
+    with GifWriter(tmp_path / "a.gif", 50.0) as gif:  # more than 25 frames a second
         for number in range(40):
             assert gif.add(np.full((4, 4, 3), 6 * number, np.uint8))
     frames = shades(tmp_path / "a.gif")
     assert len(frames) <= 8
     steps = np.diff([shade for shade, _ in frames])
     assert (steps[:-1] == steps[0]).all()
-    assert frames[-1][0] == 6 * 39  # how it ended, whatever is left out
+    assert frames[-1][0] == 6 * 39  # the last frame is always kept
     seconds = steps[0] / 6 / 50
     assert [duration for _, duration in frames[:-1]] == pytest.approx([1000 * seconds] * (len(frames) - 1), abs=10)
 
@@ -95,13 +94,13 @@ def test_large_gifs_are_made_smaller(tmp_path, monkeypatch):
     with Image.open(tmp_path / "a.gif") as image:
         assert image.size == (480, 240)
     before = (tmp_path / "a.gif").stat().st_size
-    monkeypatch.setattr(video_module, "LARGEST_GIF", before // 3)
+    monkeypatch.setattr(video, "LARGEST_GIF", before // 3)
     with GifWriter(tmp_path / "a.gif", 10.0) as gif:
         gif.add(noise)
     assert (tmp_path / "a.gif").stat().st_size < before / 3
 
 
-def test_what_fails_leaves_the_older_file(tmp_path):
+def test_a_failed_recording_leaves_the_older_file(tmp_path):
     ddpg.record(Still(), Drawn(length=2), tmp_path / "a.gif")
     before = (tmp_path / "a.gif").read_bytes()
     env = Drawn(length=2)
@@ -126,10 +125,10 @@ def test_substeps_are_in_the_video(tmp_path):
     ddpg.record(Running(), env, tmp_path / "a.gif", seed=0)
     with Image.open(tmp_path / "a.gif") as image:
         assert image.n_frames > 10
-        assert image.info["duration"] == 50  # 20 a second
+        assert image.info["duration"] == 50  # 20 frames a second
 
 
-def test_mp4(tmp_path):
+def test_mp4_holds_every_frame(tmp_path):
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     env = Drawn(length=12)
     env.render = lambda: np.full((21, 31, 3), 15 * env.step_number, np.uint8)  # odd sizes lose a row and a column
@@ -144,18 +143,6 @@ def test_mp4(tmp_path):
     np.testing.assert_allclose(means, 15 * np.arange(13), atol=5)
 
 
-@contextlib.contextmanager
-def files_of_at_most(size):
-    """Let no file grow larger, as a full disk would not."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize(("name", "length"), [("a.gif", 12), ("a.mp4", 12), ("a.mp4", 300)])
 def test_a_full_disk_leaves_the_older_file(name, length, tmp_path):
     if name.endswith(".mp4"):
@@ -166,7 +153,7 @@ def test_a_full_disk_leaves_the_older_file(name, length, tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
     env = Drawn(length=length)
     env.render = lambda: np.roll(noise, env.step_number, 0)
-    with files_of_at_most(8192), pytest.raises(OSError, match=r"a\.(gif|mp4)") as caught:
+    with files_no_larger_than(8192), pytest.raises(OSError, match=r"a\.(gif|mp4)") as caught:
         ddpg.record(Still(), env, path)
     assert caught.value.filename == str(path)
     assert caught.value.errno in (errno.EFBIG, errno.EIO)
@@ -175,7 +162,7 @@ def test_a_full_disk_leaves_the_older_file(name, length, tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_video_without_all_its_pictures_is_not_kept(tmp_path, monkeypatch):
+def test_a_video_that_lacks_frames_is_not_kept(tmp_path, monkeypatch):
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     count = imageio_ffmpeg.count_frames_and_secs
     monkeypatch.setattr(imageio_ffmpeg, "count_frames_and_secs", lambda path: (count(path)[0] - 1, 0.0))
@@ -185,7 +172,7 @@ def test_a_video_without_all_its_pictures_is_not_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.mp4"])
-def test_what_cannot_be_written_is_known_before_the_first_episode(name, tmp_path, monkeypatch):
+def test_a_path_that_cannot_be_written_is_refused_before_the_first_episode(name, tmp_path, monkeypatch):
     if name.endswith(".mp4"):
         pytest.importorskip("imageio_ffmpeg")
     open_file = pathlib.Path.open
@@ -205,13 +192,13 @@ def test_what_cannot_be_written_is_known_before_the_first_episode(name, tmp_path
 
 
 @pytest.mark.parametrize("stem", ["a" * 250, "\N{ROCKET}" * 62], ids=["letters", "of-four-bytes"])
-def test_names_as_long_as_a_file_system_takes(stem, tmp_path):
+def test_the_longest_names_of_the_file_system(stem, tmp_path):
     path = tmp_path / f"{stem}.gif"
     ddpg.record(Still(), Drawn(length=2), path)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_long_names_that_begin_alike_are_written_aside_each_for_itself(tmp_path):
+def test_long_names_that_begin_alike_have_separate_temporary_files(tmp_path):
     one, other = (tmp_path / ("a" * 200 + end) for end in ("b.gif", "c.gif"))
     with GifWriter(one, 10.0) as first, GifWriter(other, 10.0) as second:
         assert len(list(tmp_path.iterdir())) == 2
@@ -220,7 +207,7 @@ def test_long_names_that_begin_alike_are_written_aside_each_for_itself(tmp_path)
     assert sorted(tmp_path.iterdir()) == [one, other]
 
 
-def test_a_picture_that_stands_still_is_seen_as_long_as_a_gif_can_say(tmp_path):
+def test_equal_frames_are_merged_up_to_the_longest_duration_of_a_gif(tmp_path):
     with GifWriter(tmp_path / "a.gif", 0.01) as gif:
         for shade in [0] * 3 + [50] * 8 + [100]:
             gif.add(np.full((4, 4, 3), shade, np.uint8))
@@ -231,7 +218,7 @@ def test_a_picture_that_stands_still_is_seen_as_long_as_a_gif_can_say(tmp_path):
     assert shades(tmp_path / "a.gif") == [(50, 655_350)]
 
 
-def test_flat_pictures(tmp_path):
+def test_very_flat_frames(tmp_path):
     with GifWriter(tmp_path / "a.gif", 10.0) as gif:
         gif.add(np.zeros((1, 5000, 3), np.uint8))
     with Image.open(tmp_path / "a.gif") as image:
@@ -239,19 +226,21 @@ def test_flat_pictures(tmp_path):
     pytest.importorskip("imageio_ffmpeg")
     for height, width in ((1, 16), (16, 1)):
         with refuses(UsageError, f"[{width} {height}] [2, 2] .gif"):
-            ddpg.record(Still(), drawing(render=lambda s=(height, width, 3): np.zeros(s, np.uint8)), tmp_path / "a.mp4")
+            ddpg.record(
+                Still(), drawn_with(render=lambda s=(height, width, 3): np.zeros(s, np.uint8)), tmp_path / "a.mp4"
+            )
     assert list(tmp_path.iterdir()) == [tmp_path / "a.gif"]
 
 
-def test_a_video_has_one_size(tmp_path):
+def test_frames_of_different_sizes_are_refused(tmp_path):
     pytest.importorskip("imageio_ffmpeg")
-    env = drawing(render=lambda: np.zeros((20 + 10 * env.step_number, 30, 3), np.uint8))
+    env = drawn_with(render=lambda: np.zeros((20 + 10 * env.step_number, 30, 3), np.uint8))
     with refuses(UsageError, "[30 30] [30 20] .gif"):
         ddpg.record(Still(), env, tmp_path / "a.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_window_shows_every_picture_until_it_is_closed(monkeypatch):
+def test_window_shows_every_frame_until_it_is_closed(monkeypatch):
     pygame = pytest.importorskip("pygame")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     shown = []
@@ -279,12 +268,12 @@ def test_window_shows_every_picture_until_it_is_closed(monkeypatch):
         ({"policy": None}, "policy=None"),
         ({"env": Counting()}, "Counting render_mode=None"),
         ({"env": 3}, "env=3 Env"),
-        ({"env": drawing(metadata={"render_fps": -1})}, "metadata['render_fps']=-1"),
-        ({"env": drawing(metadata={"render_fps": 0.009})}, "metadata['render_fps']=0.009 0.01"),
+        ({"env": drawn_with(metadata={"render_fps": -1})}, "metadata['render_fps']=-1"),
+        ({"env": drawn_with(metadata={"render_fps": 0.009})}, "metadata['render_fps']=0.009 0.01"),
     ],
     ids=["suffix", "folder", "episodes", "seed", "policy", "mode", "name", "rate", "slow"],
 )
-def test_what_cannot_be_recorded(change, message, tmp_path):
+def test_bad_arguments_are_refused(change, message, tmp_path):
     given = {"policy": Still(), "env": Drawn(), "path": "a.gif", "episodes": 1, "seed": None} | change
     path = tmp_path / given.pop("path")
     with refuses(UsageError, message):
@@ -292,7 +281,7 @@ def test_what_cannot_be_recorded(change, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pipe_or_a_folder_is_no_recording_and_a_link_stays(tmp_path):
+def test_pipes_and_folders_are_refused_and_links_are_followed(tmp_path):
     pipe, link, target = tmp_path / "pipe.gif", tmp_path / "link.gif", tmp_path / "target.gif"
     os.mkfifo(pipe)
     link.symlink_to(target)
@@ -319,32 +308,32 @@ def test_a_pipe_or_a_folder_is_no_recording_and_a_link_stays(tmp_path):
     ],
     ids=["none", "text", "floats", "grey", "transparent", "empty", "nothing"],
 )
-def test_what_is_no_picture_is_named_and_what_one_is(frame, message, tmp_path):
+def test_a_bad_frame_is_named_with_the_expected_format(frame, message, tmp_path):
     with refuses(EnvironmentFault, f"environment Drawn {message} uint8 [H, W, 3]"):
-        ddpg.record(Still(), drawing(render=lambda: frame), tmp_path / "a.gif")
+        ddpg.record(Still(), drawn_with(render=lambda: frame), tmp_path / "a.gif")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_drawing_raises_is_named(tmp_path):
-    env = drawing(render=lambda: gym.Env.render(env))
+def test_an_error_of_render_is_named(tmp_path):
+    env = drawn_with(render=lambda: gym.Env.render(env))
     with refuses(UsageError, "Drawn (NotImplementedError)"):
         ddpg.record(Still(), env, tmp_path / "a.gif")
     with refuses(UsageError, "ZeroDivisionError MuJoCo"):
-        ddpg.record(Still(), drawing(render=lambda: 1 / 0), tmp_path / "a.gif")
+        ddpg.record(Still(), drawn_with(render=lambda: 1 / 0), tmp_path / "a.gif")
 
 
 class Undrawn(Counting):
-    """Of an environment's constructor and metadata, what its user has not thought of drawing."""
+    """Has no ``render_modes`` in its metadata."""
 
 
 class Named(Counting):
-    """Says that it draws, but cannot be told to."""
+    """Lists ``rgb_array``, but its constructor takes no ``render_mode``."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
 
 class Unable(Named):
-    """Cannot draw where it is."""
+    """Its ``render`` raises."""
 
     def __init__(self, render_mode=None):
         super().__init__()
@@ -354,7 +343,7 @@ class Unable(Named):
         raise RuntimeError("no GL")
 
 
-def test_environments_of_ones_own_are_told_what_drawing_takes(tmp_path):
+def test_errors_of_custom_environments_name_what_rendering_needs(tmp_path):
     for kind in (Undrawn, Named, Unable):
         gym.register(f"{kind.__name__}-v0", kind)
     with refuses(UsageError, "'Undrawn-v0' render_modes 'render_modes'"):
@@ -365,7 +354,7 @@ def test_environments_of_ones_own_are_told_what_drawing_takes(tmp_path):
         ddpg.record(Still(), rendering.rendering_env("Unable-v0"), tmp_path / "a.gif")
 
 
-def test_recording_where_the_policy_learns_abandons_its_episode(tmp_path):
+def test_recording_in_the_training_environment_abandons_its_episode(tmp_path):
     config = DDPGConfig(hidden=(4,), learning_starts=1000, buffer_size=200, jit=False, optimizer="sgd")
     agent = DDPG(Drawn(length=7), config, seed=0)
     agent.learn(4)
@@ -376,11 +365,11 @@ def test_recording_where_the_policy_learns_abandons_its_episode(tmp_path):
     np.testing.assert_array_equal(moved, [[0, 1]] * len(moved))
 
 
-def test_no_display_is_one_line(monkeypatch):
+def test_a_missing_display_is_one_line(monkeypatch):
     pytest.importorskip("pygame")
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delitem(os.environ, name, raising=False)
-    monkeypatch.setattr(video_module.sys, "platform", "linux")
+    monkeypatch.setattr(video.sys, "platform", "linux")
     with refuses(UsageError, "display ddpg record RUN"):
         video.watch(Still(), Drawn())
 
@@ -388,14 +377,14 @@ def test_no_display_is_one_line(monkeypatch):
 @pytest.mark.parametrize(
     ("env_id", "tracks"), [("HalfCheetah-v5", True), ("Hopper-v5", True), ("InvertedPendulum-v5", False)]
 )
-def test_the_camera_follows_a_body_that_runs_away(env_id, tracks):
+def test_the_camera_follows_robots_that_move_away(env_id, tracks):
     env = rendering.rendering_env(env_id)
     inner = env.unwrapped
     assert inner.mujoco_renderer.camera_id == (inner.model.camera("track").id if tracks else -1)
     env.close()
 
 
-def test_a_mujoco_environment_without_camera_name_is_drawn_as_it_is():
+def test_a_mujoco_environment_without_camera_name_is_drawn_unchanged():
     from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 
     class Plain(HalfCheetahEnv):

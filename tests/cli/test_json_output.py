@@ -1,4 +1,4 @@
-"""With ``--json`` a command's answer is alone on stdout, whatever an environment prints."""
+"""With ``--json`` only the command's JSON is on stdout, whatever an environment prints."""
 
 import json
 import os
@@ -19,8 +19,8 @@ TINY = ["--recipe", "ddpg", "--hidden", "4", "--batch-size", "4", "--learning-st
 RUN = ["--total-timesteps", "12", "--evaluation-interval", "12", "--evaluation-episodes", "1", "--no-progress-bar"]
 
 
-def answered(capfd, *arguments):
-    """Return what a command answers; everything else is on stderr."""
+def json_of(capfd, *arguments):
+    """Return the JSON that a command prints on stdout; all other output must be on stderr."""
     capfd.readouterr()
     assert main([str(argument) for argument in arguments]) == 0
     out, err = capfd.readouterr()
@@ -35,42 +35,42 @@ def run(tmp_path_factory):
     return root / "loud" / "Loud-v0" / "1"
 
 
-def test_what_is_printed_meanwhile_goes_to_stderr(capfd):
+def test_other_output_goes_to_stderr(capfd):
     with stdout_reserved_for_answer():
         print("python")
         os.write(1, b"c\n")
         subprocess.run([sys.executable, "-S", "-c", "print('child')"], check=True)
     with stdout_reserved_for_answer(False):
         print("answer")
-    os.write(1, b"answered\n")
+    os.write(1, b"after\n")
     sys.stdout.flush()
     out, err = capfd.readouterr()
-    assert {*out.split()} == {"answer", "answered"}
+    assert {*out.split()} == {"answer", "after"}
     assert {*err.split()} == {"python", "c", "child"}
 
 
-def test_training_answers_alone(tmp_path, capfd):
-    assert answered(capfd, "train", LOUD, *TINY, *RUN, "--root", tmp_path, "--json")["finished"]
+def test_train_prints_nothing_but_json(tmp_path, capfd):
+    assert json_of(capfd, "train", LOUD, *TINY, *RUN, "--root", tmp_path, "--json")["finished"]
 
 
-def test_what_is_done_with_a_run_answers_alone(run, tmp_path, capfd):
-    allowed = ["--json", "--allow-import", "loud_envs"]
-    assert answered(capfd, "evaluate", run, "--episodes", 2, *allowed)["mean_return"] == 6.0
-    assert answered(capfd, "record", run, "-o", tmp_path / "a.gif", *allowed)["path"] == str(tmp_path / "a.gif")
+def test_commands_on_a_run_print_nothing_but_json(run, tmp_path, capfd):
+    flags = ["--json", "--allow-import", "loud_envs"]
+    assert json_of(capfd, "evaluate", run, "--episodes", 2, *flags)["mean_return"] == 6.0
+    assert json_of(capfd, "record", run, "-o", tmp_path / "a.gif", *flags)["path"] == str(tmp_path / "a.gif")
     longer = ["--total-timesteps", 20, "--no-progress-bar"]
-    assert answered(capfd, "resume", run, *longer, *allowed)["timesteps"] == 20
+    assert json_of(capfd, "resume", run, *longer, *flags)["timesteps"] == 20
 
 
-def test_a_study_answers_alone(tmp_path, capfd):
+def test_study_prints_nothing_but_json(tmp_path, capfd):
     study, root = tmp_path / "study.toml", tmp_path / "out"
     study.write_text(f"environments = ['{LOUD}']\ntotal_timesteps = 100\n")
     (group,) = read_study(study, ["loud_envs"])
     train_by_hand(CellFolder(root, Cell(group, 0)), [5.0, 7.0])
-    told = answered(capfd, "study", study, "--root", root, "--json", "--allow-import", "loud_envs")
-    assert (told["finished"], told["rows"][0]["final"]) == (1, 7.0)
+    summary = json_of(capfd, "study", study, "--root", root, "--json", "--allow-import", "loud_envs")
+    assert (summary["finished"], summary["rows"][0]["final"]) == (1, 7.0)
 
 
-def test_what_a_process_prints_while_it_ends_is_not_its_answer(tmp_path):
+def test_output_at_exit_goes_to_stderr(tmp_path):
     (tmp_path / "runs").mkdir()
     code = (
         "import atexit, sys\nfrom ddpg.cli.main import main\natexit.register(print, 'bye')\n"
@@ -81,7 +81,7 @@ def test_what_a_process_prints_while_it_ends_is_not_its_answer(tmp_path):
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])
-def test_a_stream_may_be_closed(closed, tmp_path):
+def test_stdout_or_stderr_may_be_closed(closed, tmp_path):
     (tmp_path / "runs").mkdir()
     words = f"exec {sys.executable} -m ddpg runs --json {closed}"
     done = subprocess.run(["sh", "-c", words], cwd=tmp_path, capture_output=True, text=True)
