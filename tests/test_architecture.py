@@ -96,7 +96,7 @@ BEHAVIOURS = {
         *("budget", "checked_first", "collectors", "graceful_stop", "hostile_envs", "learning", "offline", "pools"),
         "resume",
     },
-    "studies": {"boards", "slurm_cluster"},
+    "studies": {"slurm_cluster"},
 }
 # Folders of tests that belong to no subpackage.
 OTHER_TESTS = {"benchmarks", "envs", "golden", "tools"}

@@ -1,4 +1,4 @@
-"""The one schema of Python, TOML and flags."""
+"""The schema of options that Python, TOML files and flags share: parsing, validation and messages."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ def test_json_round_trip():
     assert DDPGConfig.from_json(config.to_json()) == config
 
 
-def test_functions_are_not_in_files_and_all_are_named():
+def test_functions_are_not_saved_and_loading_names_each_missing_one():
     def own_path(actor, critic, states):
         return []
 
@@ -57,7 +57,7 @@ def test_bad_toml(tmp_path, text, message):
         DDPGConfig().replace(**read_toml(path))
 
 
-def test_what_is_no_toml_file(tmp_path):
+def test_unreadable_toml_files_are_refused(tmp_path):
     with refuses(UsageError, "directory"):
         read_toml(tmp_path)
     (tmp_path / "latin").write_bytes(b"activation = '\xe9'")
@@ -117,7 +117,7 @@ def test_frozen():
         DDPGConfig().gamma = 0.5
 
 
-def test_a_preset_is_a_recipe_and_what_differs_from_it(monkeypatch):
+def test_a_preset_overrides_options_of_its_recipe(monkeypatch):
     monkeypatch.setitem(PRESETS, "Some-v0", Preset(7, {"tau": 0.25, "hidden": (5, 6)}, recipe="td3"))
     config = preset_config("Some-v0", gamma=0.5)
     assert (config.policy_delay, config.learning_starts) == (2, 10_000)  # the recipe's
@@ -158,16 +158,16 @@ def test_bad_dqn_values(change, message):
 
 
 @pytest.mark.parametrize("kind", [DDPGConfig, DQNConfig])
-def test_every_option_explains_itself(kind):
+def test_every_option_has_a_help_text(kind):
     assert all(field.metadata["help"] for field in dataclasses.fields(kind))
 
 
-def test_a_residual_gradient_needs_a_target_that_is_not_stopped():
+def test_a_residual_gradient_with_a_joint_pass_is_refused():
     with pytest.raises(UsageError) as caught:
         DDPGConfig(target="none", critic_norm="renorm", td_target="residual_gradient")
     assert all(word in str(caught.value) for word in ("target='none'", "td_target='residual_gradient'"))
 
 
-def test_an_action_layer_below_the_first_is_refused():
+def test_a_negative_action_layer_is_refused():
     with refuses(UsageError, "action_layer -1"):
         DDPGConfig(action_layer=-1)

@@ -1,4 +1,4 @@
-"""Recipes: options under a name, in the place of a preset."""
+"""Recipes: named sets of options that replace an environment's preset, and that files and flags override."""
 
 import pytest
 from refusals import refuses
@@ -13,8 +13,8 @@ from ddpg.cli.train import Train
 from ddpg.config.options import from_toml
 from ddpg.config.presets import RECIPES, read_recipe
 
-# What makes each what it is, from its paper: not from the file.
-OF_THE_PAPER = {
+# The options that characterise each recipe, taken from its paper and not from the recipe's file.
+PAPER_OPTIONS = {
     "ddpg": {"hidden": (256, 256), "noise": "gaussian", "bounding": "squashing"},
     "lillicrap2015": {
         **{"hidden": (400, 300), "action_layer": 1, "norm": "batch", "critic_l2": 0.01, "tau": 0.001},
@@ -30,16 +30,16 @@ UPDATES = {"td3": TD3Update, "td3_bc": TD3BCUpdate, "plus": CrossQUpdate}
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_is_an_agents_options(name):
+def test_a_recipe_has_the_options_of_its_paper(name):
     values = from_toml(DDPGConfig, read_recipe(name), name)
     config = DDPGConfig(**values)
-    for option, value in (OF_THE_PAPER[name] | values).items():
+    for option, value in (PAPER_OPTIONS[name] | values).items():
         assert getattr(config, option) == value
-    assert {*OF_THE_PAPER[name]} <= {*values}
+    assert {*PAPER_OPTIONS[name]} <= {*values}
     assert update_of(config) is UPDATES.get(name, DDPGUpdate)
 
 
-def test_what_every_recipe_changes():
+def test_every_recipe_but_ddpg_differs_from_the_defaults():
     changed = {
         name: {
             option
@@ -48,23 +48,23 @@ def test_what_every_recipe_changes():
         }
         for name in RECIPES
     }
-    assert changed.pop("ddpg") == set()  # today's defaults, written out
+    assert changed.pop("ddpg") == set()  # lists the current defaults
     assert all(len(options) >= 6 for options in changed.values())
 
 
-def config_of(*words):
+def parsed_config(*words):
     return Train.parse(["Pendulum-v1", *words], "ddpg train").args[0]
 
 
-def test_a_recipe_stands_in_the_presets_place_and_flags_go_before_it(tmp_path):
-    assert config_of("--recipe", "ddpg") == DDPGConfig()
-    assert config_of("--recipe", "ddpg") != config_of()
+def test_a_recipe_replaces_the_preset_and_files_and_flags_override_it(tmp_path):
+    assert parsed_config("--recipe", "ddpg") == DDPGConfig()
+    assert parsed_config("--recipe", "ddpg") != parsed_config()
     td3 = DDPGConfig(**from_toml(DDPGConfig, read_recipe("td3"), "it"))
-    assert config_of("--recipe", "td3", "--tau", "0.5") == td3.replace(tau=0.5)
+    assert parsed_config("--recipe", "td3", "--tau", "0.5") == td3.replace(tau=0.5)
     own = tmp_path / "own.toml"
     own.write_text("batch_size = 7\nn_critics = 3\nmax_gradient_norm = 'none'\n")
-    assert config_of("--recipe", str(own)) == DDPGConfig(batch_size=7, n_critics=3)
-    assert config_of("--recipe", "td3", "--config", str(own)) == td3.replace(batch_size=7, n_critics=3)
+    assert parsed_config("--recipe", str(own)) == DDPGConfig(batch_size=7, n_critics=3)
+    assert parsed_config("--recipe", "td3", "--config", str(own)) == td3.replace(batch_size=7, n_critics=3)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_a_recipe_stands_in_the_presets_place_and_flags_go_before_it(tmp_path):
         (["CartPole-v1", "--recipe", "td3"], "recipe td3 CartPole-v1 n_critics"),
     ],
 )
-def test_a_recipe_that_is_none(words, match):
+def test_unknown_or_unsuitable_recipes_are_refused(words, match):
     with refuses(UsageError, match):
         Train.parse(words, "ddpg train")

@@ -1,4 +1,4 @@
-"""Flat actions in [-1, 1] and what they mean: boxes, and parameterised actions."""
+"""Conversion between flat actions in [-1, 1] and an environment's Box or parameterised actions."""
 
 import gymnasium as gym
 import numpy as np
@@ -24,7 +24,7 @@ UNIT = hnp.arrays(np.float32, (4, 6), elements=st.floats(-1.5, 1.5, width=32))
     hnp.arrays(np.float32, (5, 3), elements=st.floats(-1, 1, width=32)),
     st.sampled_from([np.float32, np.float64]),
 )
-def test_boxes_stay_inside_and_come_back(low, width, action, dtype):
+def test_box_actions_are_in_the_space_and_convert_back(low, width, action, dtype):
     low, high = low.astype(dtype), (low + width).astype(dtype)
     space = Box(low, high, dtype=dtype)
     actions = BoxActions(space)
@@ -36,7 +36,7 @@ def test_boxes_stay_inside_and_come_back(low, width, action, dtype):
         np.testing.assert_allclose(actions.to_flat(row)[0], expected, atol=max(1e-5, resolution))
 
 
-def test_actions_at_the_bounds_of_a_narrow_box_far_from_zero_are_in_it():
+def test_actions_at_the_bounds_of_a_narrow_box_far_from_zero_are_accepted():
     """A float32 near 1000 has steps of 6e-5, a hundredth of this box's half-range."""
     space = Box(np.array([1000.0]), np.array([1000.01]), dtype=np.float64)
     for bound, expected in ((space.low, -1), (space.high, 1)):
@@ -46,8 +46,8 @@ def test_actions_at_the_bounds_of_a_narrow_box_far_from_zero_are_in_it():
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e8, 1e8 + 1), (-1e300, 1e300), (-1e-300, 1e-300)])
-def test_actions_that_float32_does_not_tell_apart(low, high):
-    """Scaled in float64, stored in float32: quarters of the box are what they are, and beyond a bound is outside."""
+def test_bounds_that_float32_cannot_resolve(low, high):
+    """Scaling is in float64: quarters of the box convert back to 1e-7, and values beyond a bound are refused."""
     actions = BoxActions(Box(low, high, (1,), np.float64))
     for flat in (-1, -0.5, 0, 0.5, 1):
         action = actions.to_env(np.array([[flat]], np.float32))[0]
@@ -59,7 +59,7 @@ def test_actions_that_float32_does_not_tell_apart(low, high):
             actions.to_flat([outside])
 
 
-def test_a_bound_may_come_in_as_the_nearest_float32():
+def test_a_bound_rounded_to_float32_is_accepted():
     space = Box(np.array([1000.0]), np.array([1000.01]), dtype=np.float64)
     rounded = space.high.astype(np.float32)
     assert rounded > space.high
@@ -84,7 +84,7 @@ def test_matrix_actions():
 
 
 def test_parameterised_layout():
-    """Three scores, then x of aim in [0, 10], then the two of wave in [-1, 1]."""
+    """A row holds three scores, then aim's x in [0, 10], then wave's two parameters in [-1, 1]."""
     row = np.array([[0.1, 0.7, -0.2, 0.5, 1.0, -2.0]], np.float32)
     actions = ParameterisedActions(Aiming.tuple_space)
     assert (actions.size, actions.scores) == (6, 3)
@@ -94,7 +94,7 @@ def test_parameterised_layout():
     np.testing.assert_array_equal(y, [1.0, -1.0])
     assert nothing.shape == (0,)
     for part in (x, y, nothing):
-        np.clip(part, -1, 1, out=part)  # environments may write into what they are given
+        np.clip(part, -1, 1, out=part)  # environments may write into their action
     choice, parameters = unbatch(ParameterisedActions(Aiming.one_of_space).to_env(row))
     assert choice == 1
     np.testing.assert_array_equal(parameters, [1.0, -1.0])
@@ -110,7 +110,7 @@ def test_discrete_actions_may_start_anywhere():
 
 
 @given(UNIT, st.sampled_from([Aiming.tuple_space, Aiming.one_of_space]))
-def test_parameterised_actions_are_in_their_space_and_come_back(rows, space):
+def test_parameterised_actions_are_in_the_space_and_convert_back(rows, space):
     actions = make_actions(space)
     batch = actions.to_env(rows)
     if space is Aiming.tuple_space:
@@ -131,7 +131,7 @@ def _numbers(action):
 
 
 @given(UNIT)
-def test_what_is_clipped_before_it_is_stored_chooses_the_same(rows):
+def test_clipping_before_storing_does_not_change_the_choice(rows):
     actions = make_actions(Aiming.tuple_space)
     np.testing.assert_array_equal(actions.to_env(rows)[0], actions.to_env(np.clip(rows, -1, 1))[0])
 
@@ -151,7 +151,7 @@ NO_WIDTH = Box(np.zeros(1, np.float32), np.zeros(1, np.float32))
         (spaces.Dict(a=Box(0, 1, (1,))), "Box"),
     ],
 )
-def test_spaces_refused(space, message):
+def test_unsupported_spaces_are_refused(space, message):
     with refuses(UsageError, message):
         make_actions(space)
 
@@ -167,7 +167,7 @@ def test_spaces_refused(space, message):
         ((0, ([np.nan], [0.0, 0.0], [])), "nan"),
     ],
 )
-def test_actions_refused(action, message):
+def test_invalid_actions_are_refused(action, message):
     with refuses(UsageError, message):
         make_actions(Aiming.tuple_space).to_flat(action)
 

@@ -1,4 +1,4 @@
-"""The boundary to environments: what they raise and return wrongly is a fault, what they change is put back."""
+"""Calls of environments: exceptions and invalid return values become faults, and process state is restored."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from ddpg.interaction import env_calls
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.env_runner import make_env_runner
 
-SAYS = {
+EXPECTED_TEXT = {
     "Exits": "sys.exit",
     "ExitsWithZero": "sys.exit (SystemExit): 0",
     "ExitsWithText": "the window was closed",
@@ -34,13 +34,13 @@ SAYS = {
 CASES = [name for name in (*FAILURES, *OF_STEPS) if name != "Interrupts"]
 
 
-def taken(env, expected=EnvironmentFault, **options):
-    """Step ``env`` until it fails; return what it fails with, in a line, and how many steps there were before."""
-    interaction = make_env_runner(env, 7, **options)
+def step_until_failure(env, expected=EnvironmentFault, **options):
+    """Step ``env`` until it raises; return the message as one line, and the number of steps before."""
+    runner = make_env_runner(env, 7, **options)
     lengths = []
 
     def step():
-        interaction.step(np.zeros((interaction.count, 1), np.float32))
+        runner.step(np.zeros((runner.count, 1), np.float32))
         lengths.append(1)
 
     with pytest.raises(expected) as caught:
@@ -48,23 +48,23 @@ def taken(env, expected=EnvironmentFault, **options):
     return " ".join(str(caught.value).splitlines()), len(lengths)
 
 
-@pytest.mark.parametrize("drops", ["raise", "drop"])
+@pytest.mark.parametrize("on_bad_transition", ["raise", "drop"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_failing_step_is_a_fault(name, drops):
-    if drops == "drop" and name.startswith(("Masked", "OddSuccess")):
-        return  # a value that is dropped with its episode
-    line, count = taken(Hostile((FAILURES | OF_STEPS)[name], "step"), on_bad_transition=drops)
+def test_a_failing_step_is_a_fault(name, on_bad_transition):
+    if on_bad_transition == "drop" and name.startswith(("Masked", "OddSuccess")):
+        return  # dropped with its episode, which is no fault
+    line, count = step_until_failure(Hostile((FAILURES | OF_STEPS)[name], "step"), on_bad_transition=on_bad_transition)
     assert count == AT_STEP - 1
     assert line.startswith("environment Hostile failed in step 5 of episode 4 since its reset with seed 7: ")
-    assert SAYS.get(name, name) in line
+    assert EXPECTED_TEXT.get(name, name) in line
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name in FAILURES])
 def test_a_failing_reset_is_a_fault(name):
-    line, count = taken(Hostile(FAILURES[name], "reset"))
+    line, count = step_until_failure(Hostile(FAILURES[name], "reset"))
     assert count == 30
     assert "failed in the reset to episode 4" in line
-    assert SAYS.get(name, name).replace("step", "reset").replace("tuple of 4", "tuple of 1") in line
+    assert EXPECTED_TEXT.get(name, name).replace("step", "reset").replace("tuple of 4", "tuple of 1") in line
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
@@ -72,16 +72,16 @@ def test_a_failing_reset_is_a_fault(name):
 def test_a_failing_environment_of_a_vector_is_a_fault(name, mode):
     bad = (FAILURES | OF_STEPS)[name]
     makers = [lambda: CheckedEnv(Hostile(None, "nowhere")), lambda: CheckedEnv(Hostile(bad, "step"))]
-    line, _ = taken(SyncVectorEnv(makers, autoreset_mode=mode))
+    line, _ = step_until_failure(SyncVectorEnv(makers, autoreset_mode=mode))
     assert "failed in step" in line
-    assert SAYS.get(name, name) in line
+    assert EXPECTED_TEXT.get(name, name) in line
 
 
-def test_an_interrupt_passes_for_only_a_run_can_tell_whose_it_is():
-    assert taken(Hostile(FAILURES["Interrupts"], "reset"), KeyboardInterrupt)[1] == 30
+def test_a_keyboard_interrupt_is_not_turned_into_a_fault():
+    assert step_until_failure(Hostile(FAILURES["Interrupts"], "reset"), KeyboardInterrupt)[1] == 30
 
 
-def test_failing_to_close_is_a_fault_that_hides_no_other():
+def test_failing_to_close_is_a_fault_that_hides_no_earlier_exception():
     for name in ("Exits", "BaseException"):
         env = Hostile(FAILURES[name], "close")
         with refuses(EnvironmentFault, "close"):
@@ -94,7 +94,7 @@ def test_failing_to_close_is_a_fault_that_hides_no_other():
     env_calls.close_quietly(Hostile(FAILURES["Interrupts"], "close"))
 
 
-def test_a_process_whose_environment_fails_to_close_has_a_status_of_its_own():
+def test_a_worker_whose_environment_fails_to_close_has_its_own_exit_status():
     with pytest.raises(SystemExit) as caught:
         CheckedEnv(Hostile(FAILURES["Exits"], "close"), in_worker=True).close()
     assert caught.value.code == env_calls.CLOSE_FAILED
@@ -105,7 +105,7 @@ def test_a_process_whose_environment_fails_to_close_has_a_status_of_its_own():
         CheckedEnv(Hostile(FAILURES["Interrupts"], "reset"), in_worker=True)._call(FAILURES["Interrupts"], None, None)
 
 
-def state_of_the_process():
+def process_state():
     mask = os.umask(0o077)
     os.umask(mask)
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -115,9 +115,9 @@ def state_of_the_process():
 
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("name", ["Directory", "Umask", "Errors", "Warnings", "Signals"])
-def test_what_a_call_changes_of_the_process_is_put_back(name, raises):
+def test_process_state_that_a_call_changes_is_restored(name, raises):
     with env_calls.own_directory():
-        before = state_of_the_process()
+        before = process_state()
         env = Hostile(None, "nowhere")
 
         def tampering():
@@ -127,10 +127,10 @@ def test_what_a_call_changes_of_the_process_is_put_back(name, raises):
 
         with contextlib.suppress(EnvironmentFault):
             env_calls.call(tampering, fault=lambda error: EnvironmentFault("failed"))
-        assert state_of_the_process() == before
+        assert process_state() == before
 
 
-def test_streams_are_put_back(monkeypatch):
+def test_streams_are_restored(monkeypatch):
     before = sys.stdout, sys.stderr
     with contextlib.ExitStack() as stack:
         stack.callback(setattr, sys, "stdout", before[0])
@@ -156,7 +156,7 @@ def test_an_environment_may_silence_warnings():
         assert warnings.filters[1:] == before
 
 
-def test_environments_keep_a_directory_of_their_own(tmp_path):
+def test_environments_have_their_own_working_directory(tmp_path):
     here = os.getcwd()
     call = {"fault": lambda error: error}
     with env_calls.own_directory():
@@ -171,7 +171,7 @@ def test_environments_keep_a_directory_of_their_own(tmp_path):
     assert env_calls.call(os.getcwd, **call) == here
 
 
-def test_checked_environments_are_as_they_were():
+def test_a_checked_environment_steps_like_the_plain_one():
     plain, checked = Hostile(None, "nowhere"), CheckedEnv(Hostile(None, "nowhere"))
     for env in (plain, checked):
         env.reset(seed=3)
@@ -182,8 +182,8 @@ def test_checked_environments_are_as_they_were():
         assert one[1:] == other[1:]
 
 
-class Exchanging(Counting):
-    """Counting, but ``value`` stands in place of one of the values that a step returns."""
+class Replacing(Counting):
+    """Counting, but ``value`` replaces one of the values that a step returns."""
 
     def __init__(self, place, value, dtype=np.float64):
         largest = 100 if np.issubdtype(dtype, np.integer) else np.inf
@@ -220,8 +220,8 @@ class Exchanging(Counting):
         (3, None, np.float64, "truncated=None flag"),
     ],
 )
-def test_a_vector_refuses_what_its_arrays_would_change(place, value, dtype, message):
-    env = SyncVectorEnv([lambda: CheckedEnv(Exchanging(place, value, dtype))])
+def test_a_vector_refuses_values_that_its_arrays_would_convert(place, value, dtype, message):
+    env = SyncVectorEnv([lambda: CheckedEnv(Replacing(place, value, dtype))])
     with refuses(EnvironmentFault, "failed in step 1", message):
         make_env_runner(env, 0).step(np.zeros((1, 1), np.float32))
 
@@ -230,17 +230,17 @@ def test_a_vector_refuses_what_its_arrays_would_change(place, value, dtype, mess
     ("place", "value"),
     [(0, np.array([0, np.nan])), (1, np.float32("nan")), (1, np.inf)],
 )
-def test_what_can_be_dropped_reaches_the_vector(place, value):
-    env = SyncVectorEnv([lambda: CheckedEnv(Exchanging(place, value)), lambda: CheckedEnv(Counting())])
+def test_non_finite_values_reach_the_vector_to_be_dropped(place, value):
+    env = SyncVectorEnv([lambda: CheckedEnv(Replacing(place, value)), lambda: CheckedEnv(Counting())])
     step = make_env_runner(env, 0, on_bad_transition="drop").step(np.zeros((2, 1), np.float32))
     assert list(step.dropped) == [0]
     assert step.transitions.next_observations.tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize("value", [[1, 2], np.array([1, 2]), np.array([1, 2], np.float16), (True, 2.0)])
-def test_other_kinds_of_numbers_are_fine_in_a_vector(value):
+def test_lossless_number_types_are_accepted_in_a_vector(value):
     for dtype in (np.float32, np.int8, np.uint8):
-        env = SyncVectorEnv([lambda dtype=dtype: CheckedEnv(Exchanging(0, np.asarray(value).astype(dtype), dtype))])
+        env = SyncVectorEnv([lambda dtype=dtype: CheckedEnv(Replacing(0, np.asarray(value).astype(dtype), dtype))])
         step = make_env_runner(env, 0).step(np.zeros((1, 1), np.float32))
         assert step.transitions.next_observations.tolist() == [[1, 2]]
-    assert CheckedEnv(Exchanging(0, value, np.uint8)).step(np.zeros(1, np.float32))[0] is value
+    assert CheckedEnv(Replacing(0, value, np.uint8)).step(np.zeros(1, np.float32))[0] is value

@@ -1,4 +1,4 @@
-"""Environments that fail: named in one line, or dropped; processes that hang or die are ended."""
+"""Failing environments: one-line messages, dropped transitions, and worker processes that hang or die."""
 
 import functools
 import time
@@ -19,25 +19,25 @@ from ddpg.interaction.env_runner import make_env_runner
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
 
-def steps(interaction, count):
-    return [interaction.step(np.zeros((interaction.count, 1), np.float32)) for _ in range(count)]
+def steps(runner, count):
+    return [runner.step(np.zeros((runner.count, 1), np.float32)) for _ in range(count)]
 
 
 def fault_of(env, count, seed=7, **options):
-    """Return the message of the fault within ``count`` steps: one line."""
+    """Return the one-line message of the fault that occurs within ``count`` steps, and the exception."""
     with pytest.raises(EnvironmentFault) as caught:
         steps(make_env_runner(env, seed, **options), count)
     (line,) = str(caught.value).splitlines()
     return line, caught.value
 
 
-def test_a_spec_of_another_kind_does_not_hide_the_fault():
+def test_a_spec_of_an_unexpected_type_does_not_hide_the_fault():
     env = Counting(nan_at=1)
     env.spec = {"mass": 1}
     assert "environment Counting failed in step 1 of" in fault_of(env, 1)[0]
 
 
-# -- named --------------------------------------------------------------------------------------------
+# -- messages -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -51,19 +51,19 @@ def test_a_spec_of_another_kind_does_not_hide_the_fault():
         ("Raises", "RuntimeError: the simulator lost its state"),
     ],
 )
-def test_a_fault_says_where_it_was(fault, what):
+def test_a_fault_names_step_episode_and_seed(fault, what):
     line, error = fault_of(Faulty(fault, at=25), 30)
     assert line.startswith("environment Faulty failed in step 5 of episode 3 since its reset with seed 7: " + what)
     assert (error.__cause__ is not None) == (fault == "Raises")
     assert isinstance(error, UsageError)
 
 
-def test_an_environment_is_called_by_its_id():
+def test_a_fault_names_the_environment_by_its_id():
     line, _ = fault_of(gym.make("faulty/NaN-v0", disable_env_checker=True), 200, seed=None)
     assert line.startswith("environment faulty/NaN-v0 failed in step 10 of episode 15 since its reset without a seed: ")
 
 
-def test_a_reset_that_raises():
+def test_a_reset_that_raises_is_a_fault():
     line, error = fault_of(NoReset(), 200)
     assert line == (
         "environment NoReset failed in the reset to episode 15 since its reset with seed 7: "
@@ -72,7 +72,7 @@ def test_a_reset_that_raises():
     assert isinstance(error.__cause__, OSError)
 
 
-def test_an_interrupt_is_no_fault(monkeypatch):
+def test_an_interrupt_is_not_a_fault(monkeypatch):
     def interrupted(self, action):
         raise KeyboardInterrupt
 
@@ -87,13 +87,13 @@ def test_an_interrupt_is_no_fault(monkeypatch):
     ("fault", "what"),
     [("NaN", "observation holds nan at index [1, 0]"), ("Infinity", "reward of environment 1 holds inf")],
 )
-def test_a_vector_says_which(mode, fault, what):
+def test_a_fault_of_a_vector_names_the_environment(mode, fault, what):
     line, _ = fault_of(SyncVectorEnv([Faulty, lambda: Faulty(fault, at=13)], autoreset_mode=mode), 30)
     assert line.startswith("environment 1 of 2 (SyncVectorEnv) failed in step 3 of episode 2 since the vector's")
     assert f"reset with seed 7: {what}" in line
 
 
-def test_a_vector_in_one_process_that_raises():
+def test_an_exception_in_a_sync_vector_names_the_vector():
     line, error = fault_of(SyncVectorEnv([Faulty, lambda: Faulty("Raises", at=3)]), 30)
     assert line.startswith(
         "one of the 2 environments (SyncVectorEnv) failed in step 3 of episode 1 since the vector's reset"
@@ -113,18 +113,18 @@ def test_a_vector_in_one_process_that_raises():
         ("Hangs", "no answer within 0.5 s (step_timeout)"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*ERROR")  # gymnasium's own words about a worker
-def test_processes_that_fail_are_named_and_ended(fault, what):
+@pytest.mark.filterwarnings("ignore:.*ERROR")  # gymnasium's own message about a worker
+def test_failing_worker_processes_are_named_and_ended(fault, what):
     inner = AsyncVectorEnv([Faulty, lambda: Faulty(fault, at=3)])
-    env = gym.wrappers.vector.ClipReward(inner, -1, 1) if fault == "Hangs" else inner  # through a wrapper too
+    env = gym.wrappers.vector.ClipReward(inner, -1, 1) if fault == "Hangs" else inner  # also through a wrapper
     line, _ = fault_of(env, 5, step_timeout=0.5 if fault == "Hangs" else None)
     assert line.startswith("environment 1 of 2 (AsyncVectorEnv) failed in step 3 of episode 1 since the vector's")
     assert f"reset with seed 7: {what}" in line
     assert not any(process.is_alive() for process in inner.processes)
-    env.close()  # says nothing, waits for nobody
+    env.close()  # prints nothing and does not wait
 
 
-def test_a_reset_that_hangs():
+def test_a_reset_that_hangs_times_out():
     class Sleeping(Faulty):
         def reset(self, *, seed=None, options=None):
             time.sleep(20)
@@ -132,24 +132,24 @@ def test_a_reset_that_hangs():
     env = AsyncVectorEnv([Sleeping], shared_memory=False)
     with refuses(EnvironmentFault, "0 1 0.5"):
         make_env_runner(env, 7, step_timeout=0.5)
-    assert [process.exitcode for process in env.processes] == [-9]  # nobody waited for it
+    assert [process.exitcode for process in env.processes] == [-9]  # killed, not waited for
 
 
-def test_a_timeout_harms_nobody_who_is_in_time():
+def test_a_timeout_does_not_affect_answers_in_time():
     env = AsyncVectorEnv([Faulty])
-    interaction = make_env_runner(env, 7, step_timeout=60)
-    assert [step.transitions.rewards.tolist() for step in steps(interaction, 2)] == [[0.0], [0.0]]
-    assert "step_wait" not in vars(env)  # gymnasium's own again
+    runner = make_env_runner(env, 7, step_timeout=60)
+    assert [step.transitions.rewards.tolist() for step in steps(runner, 2)] == [[0.0], [0.0]]
+    assert "step_wait" not in vars(env)  # gymnasium's method is restored
     env.close()
 
 
 @pytest.mark.parametrize("env", [Faulty(), SyncVectorEnv([Faulty])])
-def test_a_timeout_needs_processes(env):
+def test_a_timeout_needs_worker_processes(env):
     with refuses(UsageError, "step_timeout 5 vectorization_mode async"):
         make_env_runner(env, 7, step_timeout=5)
 
 
-# -- dropped ------------------------------------------------------------------------------------------
+# -- dropped transitions ------------------------------------------------------------------------------
 
 
 def rows_of(steps):
@@ -158,7 +158,7 @@ def rows_of(steps):
 
 
 class Once(Counting):
-    """Counting, [episode, step], whose value is NaN in one step of one episode only."""
+    """Counting, with observations [episode, step], but one observation or reward is NaN in one step of one episode."""
 
     def __init__(self, place, episode=0, step=2, **options):
         super().__init__(4, **options)
@@ -173,15 +173,15 @@ class Once(Counting):
 
 
 @pytest.mark.parametrize("place", ["observation", "reward"])
-def test_one_environment_restarts_where_a_transition_is_dropped(place):
-    interaction = make_env_runner(Once(place), 7, on_bad_transition="drop")
+def test_a_single_environment_is_reset_after_a_dropped_transition(place):
+    runner = make_env_runner(Once(place), 7, on_bad_transition="drop")
     found = []
     for _ in range(7):
-        found += steps(interaction, 1)
+        found += steps(runner, 1)
         assert list(found[-1].dropped) == ([0] if len(found) == 2 else [])
     assert rows_of(found)[:3] == [
         (0, [0, 0], 1.0, [0, 1], False, False),
-        (0, [1, 0], 1.0, [1, 1], False, False),  # of the next episode: nothing leads over
+        (0, [1, 0], 1.0, [1, 1], False, False),  # of the next episode: no transition joins the two
         (0, [1, 1], 2.0, [1, 2], False, False),
     ]
     assert [episode[:2] for step in found for episode in step.episodes] == [(10.0, 4)]
@@ -190,29 +190,29 @@ def test_one_environment_restarts_where_a_transition_is_dropped(place):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("place", ["observation", "reward"])
 @pytest.mark.parametrize("step", [1, 2, 4])
-def test_a_vector_drops_what_is_left_of_the_episode(mode, place, step):
-    """By hand: of environment 1's first episode the transitions before ``step`` are kept, and all of the others."""
+def test_a_vector_drops_the_rest_of_the_episode(mode, place, step):
+    """By hand: only environment 1's first episode loses transitions, those from ``step`` on."""
     env = SyncVectorEnv([lambda: Counting(4), lambda: Once(place, step=step)], autoreset_mode=mode)
-    interaction = make_env_runner(env, 7, on_bad_transition="drop")
+    runner = make_env_runner(env, 7, on_bad_transition="drop")
     found, dropped = [], []
     for _ in range(15):
-        found += steps(interaction, 1)
+        found += steps(runner, 1)
         dropped += found[-1].dropped
-    assert np.isfinite(interaction.observations).all()
+    assert np.isfinite(runner.observations).all()
     rows = rows_of(found)
     good, mine = [row for row in rows if row[0] == 0], [row for row in rows if row[0] == 1]
     every = [(episode, n) for episode in range(4) for n in range(4)][: len(good)]
     assert good == [(0, [e, n], n + 1.0, [e, n + 1], n == 3, False) for e, n in every]
-    assert len(good) == (12 if mode == AutoresetMode.NEXT_STEP else 15)  # of 15 steps, 3 restarted it
+    assert len(good) == (12 if mode == AutoresetMode.NEXT_STEP else 15)  # 3 of the 15 steps were resets
     kept = [(e, n) for e, n in every if e > 0 or n < step - 1]
     assert mine == [(1, [e, n], n + 1.0, [e, n + 1], n == 3, False) for e, n in kept]
     assert dropped == [1] * (4 - step + 1)
     ends = [episode[:2] for step in found for episode in step.episodes if episode.index == 1]
-    assert ends == [(10.0, 4)] * 2  # of three episodes that ended
+    assert ends == [(10.0, 4)] * 2  # three ended, and the one with the fault is not reported
 
 
-def test_a_first_observation_that_is_bad():
-    """SAME_STEP: the last transition of the episode before is good, the next episode is dropped."""
+def test_an_episode_with_a_bad_first_observation_is_dropped():
+    """In SAME_STEP mode the last transition of the previous episode is kept."""
 
     class BadStart(Counting):
         def reset(self, *, seed=None, options=None):
@@ -220,45 +220,45 @@ def test_a_first_observation_that_is_bad():
             return (observation * np.nan if self.episode == 1 else observation), info
 
     env = SyncVectorEnv([lambda: Counting(4), lambda: BadStart(4)], autoreset_mode=AutoresetMode.SAME_STEP)
-    interaction = make_env_runner(env, 7, on_bad_transition="drop")
-    mine = [row for row in rows_of(steps(interaction, 12)) if row[0] == 1]
+    runner = make_env_runner(env, 7, on_bad_transition="drop")
+    mine = [row for row in rows_of(steps(runner, 12)) if row[0] == 1]
     assert [row[1] for row in mine] == [[episode, n] for episode in (0, 2) for n in range(4)]
     alone = make_env_runner(BadStart(4), 7, on_bad_transition="drop")
     assert [row[1] for row in rows_of(steps(alone, 8))] == [[episode, n] for episode in (0, 2) for n in range(4)]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_vector_that_is_lost_altogether_is_reset(mode):
-    """No episode ends by itself here, so nothing else would bring it back."""
+def test_a_vector_is_reset_once_all_its_environments_have_failed(mode):
+    """No episode ends by itself here, so that only a reset of the vector lets it continue."""
     env = SyncVectorEnv([functools.partial(Faulty, "NaN", at=at, once=True) for at in (2, 4)], autoreset_mode=mode)
-    interaction = make_env_runner(env, 7, on_bad_transition="drop")
-    counts = [len(step.transitions) for step in steps(interaction, 7)]
+    runner = make_env_runner(env, 7, on_bad_transition="drop")
+    counts = [len(step.transitions) for step in steps(runner, 7)]
     assert counts == [2, 1, 1, 0, 2, 2, 2]
 
 
-def test_nothing_is_dropped_for_ever():
+def test_too_many_faults_in_a_row_raise():
     for env in (Faulty("NaN", at=5), SyncVectorEnv([lambda: Faulty("NaN", at=5)])):
-        interaction = make_env_runner(env, 7, on_bad_transition="drop")
-        steps(interaction, 4 + MAX_FAULTS_IN_A_ROW - 1)
+        runner = make_env_runner(env, 7, on_bad_transition="drop")
+        steps(runner, 4 + MAX_FAULTS_IN_A_ROW - 1)
         with refuses(EnvironmentFault, f"fault {MAX_FAULTS_IN_A_ROW}"):
-            steps(interaction, 1)
+            steps(runner, 1)
     often = make_env_runner(Counting(4, nan_at=2), 7, on_bad_transition="drop")
     assert sum(len(step.transitions) for step in steps(often, 3 * MAX_FAULTS_IN_A_ROW)) == 3 * MAX_FAULTS_IN_A_ROW / 2
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("place", ["observation", "reward"])
-def test_a_step_counts_once_however_many_environments_are_at_fault(mode, place):
-    """Two steps in which all are at fault are two faults in a row; from then on so is every step."""
+def test_a_step_counts_as_one_fault_however_many_environments_fail(mode, place):
+    """In one step more environments fail than faults in a row are allowed, which counts as one fault."""
     makers = [functools.partial(Once, place, episode=0)] * (MAX_FAULTS_IN_A_ROW + 5)
-    interaction = make_env_runner(SyncVectorEnv(makers, autoreset_mode=mode), 7, on_bad_transition="drop")
-    counts = [len(step.transitions) for step in steps(interaction, 4)]
-    assert counts == [interaction.count, 0, interaction.count, interaction.count]
+    runner = make_env_runner(SyncVectorEnv(makers, autoreset_mode=mode), 7, on_bad_transition="drop")
+    counts = [len(step.transitions) for step in steps(runner, 4)]
+    assert counts == [runner.count, 0, runner.count, runner.count]
     broken = SyncVectorEnv([functools.partial(Faulty, "Infinity", at=1)] * 3, autoreset_mode=mode)
-    interaction = make_env_runner(broken, 7, on_bad_transition="drop")
-    steps(interaction, MAX_FAULTS_IN_A_ROW - 1)
+    runner = make_env_runner(broken, 7, on_bad_transition="drop")
+    steps(runner, MAX_FAULTS_IN_A_ROW - 1)
     with refuses(EnvironmentFault, f"fault {MAX_FAULTS_IN_A_ROW} drop"):
-        steps(interaction, 1)
+        steps(runner, 1)
 
 
 class Unclear(Counting):
@@ -270,7 +270,7 @@ class Unclear(Counting):
 
 
 @pytest.mark.parametrize("mode", [None, *MODES])
-def test_a_success_that_is_none_is_dropped_as_other_values_are(mode):
+def test_an_invalid_is_success_is_dropped_like_other_bad_values(mode):
     def make():
         return Unclear(2) if mode is None else SyncVectorEnv([lambda: Unclear(2)], autoreset_mode=mode)
 
@@ -282,12 +282,12 @@ def test_a_success_that_is_none_is_dropped_as_other_values_are(mode):
     assert "info['is_success']" in line
 
 
-def test_what_is_raised_is_never_dropped():
+def test_exceptions_are_never_dropped():
     line, _ = fault_of(Faulty("Raises", at=3), 5, on_bad_transition="drop")
     assert line.endswith("RuntimeError: the simulator lost its state")
 
 
-def test_what_a_vector_may_return_in_no_row_is_never_dropped():
+def test_a_wrong_shape_of_the_batch_is_never_dropped():
     class Flat(SyncVectorEnv):
         def step(self, actions):
             observations, *rest = super().step(actions)

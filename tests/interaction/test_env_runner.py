@@ -1,4 +1,4 @@
-"""One environment, or a vector of them in either autoreset mode: the same transitions."""
+"""The env runner: same transitions from single environments and vectors, copied arrays, and refused values."""
 
 import warnings
 
@@ -17,12 +17,12 @@ LENGTHS = (3, 5)
 
 
 def collect(env, steps):
-    """Return what ``steps`` steps stored: rows of (environment, s, r, s′, terminated, truncated)."""
-    interaction = make_env_runner(env, seed=0)
+    """Step ``steps`` times; return rows of (environment, s, r, s′, terminated, truncated), and the episodes."""
+    runner = make_env_runner(env, seed=0)
     rows, episodes = [], []
     for _ in range(steps):
-        actions = np.zeros((interaction.count, 1), np.float32)
-        step = interaction.step(actions)
+        actions = np.zeros((runner.count, 1), np.float32)
+        step = runner.step(actions)
         rows += [tuple(row) for row in transition_rows(step.transitions)]
         episodes += step.episodes
     return rows, episodes
@@ -34,7 +34,7 @@ def vector(mode, kind=SyncVectorEnv, **options):
 
 
 @pytest.mark.parametrize("truncate", [True, False])
-def test_single(truncate):
+def test_transitions_of_a_single_environment(truncate):
     rows, episodes = collect(Counting(3, truncate), 4)
     assert rows == [
         (0, [0.0, 0.0], 1.0, [0.0, 1.0], False, False),
@@ -63,7 +63,7 @@ def test_vector_stores_what_single_environments_do(mode, kind, truncate):
     assert len(rows) == 2 * 24 - resets
 
 
-def test_other_modes_are_refused():
+def test_other_autoreset_modes_are_refused():
     with refuses(UsageError, "autoreset_mode AutoresetMode.DISABLED"):
         make_env_runner(vector(AutoresetMode.DISABLED), seed=0)
     env = vector(AutoresetMode.SAME_STEP)
@@ -74,7 +74,7 @@ def test_other_modes_are_refused():
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_rows_survive_a_vector_that_writes_into_one_array(mode):
-    """``copy=False``: every step returns the same array, with other contents."""
+    """With ``copy=False`` every step returns the same array with new contents."""
     space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     makers = [lambda length=length: Counting(length, observation_space=space) for length in LENGTHS]
     env = SyncVectorEnv(makers, copy=False, autoreset_mode=mode)
@@ -86,7 +86,7 @@ def test_rows_survive_a_vector_that_writes_into_one_array(mode):
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_agent_stores_what_it_did_on_a_vector(mode):
+def test_agent_stores_the_actions_that_it_sent_to_a_vector(mode):
     env = vector(mode)
     config = DDPGConfig(hidden=(8,), batch_size=4, learning_starts=10, updates_per_call=4, jit=False)
     agent = DDPG(env, config, seed=0)
@@ -95,58 +95,58 @@ def test_agent_stores_what_it_did_on_a_vector(mode):
     assert len(agent.replay) == agent.num_timesteps >= 60
     np.testing.assert_array_equal(stored["next_observations"][:, 1], stored["observations"][:, 1] + 1)
     np.testing.assert_array_equal(stored["rewards"][:, 0], stored["next_observations"][:, 1])
-    # 48 or so steps of learning at one update each, four at a time.
+    # About 48 learning steps with one update each, made four at a time.
     assert 40 <= agent.num_updates <= agent.num_timesteps - 10
-    # The action that was sent is the action that is stored, in [-1, 1]; the box is [-2, 4].
+    # Stored actions are the sent ones scaled to [-1, 1]; the box is [-2, 4].
     sent = np.array([a for e in env.envs for a in e.unwrapped.actions])
     assert {round(float(a), 4) for a in stored["actions"][:, 0] * 3 + 1} <= {round(float(a), 4) for a in sent[:, 0]}
 
 
-class Calling(gym.Env):
-    """Reward at the end of 2 steps: 1 − (a − call/2)², of the last action; every environment has a call of its own."""
+class ShownGoal(gym.Env):
+    """Episodes of 2 steps, of which the last has reward 1 − (a − goal/2)²; observations show the environment's goal."""
 
-    def __init__(self, call):
-        self.call = call
+    def __init__(self, goal):
+        self.goal = goal
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.last = False
-        return np.array([self.call, 0.0], np.float32), {}
+        return np.array([self.goal, 0.0], np.float32), {}
 
     def step(self, action):
         ended, self.last = self.last, True
-        reward = 1 - float((action[0] - self.call / 2) ** 2) if ended else 0.0
-        return np.array([self.call, 1.0], np.float32), reward, ended, False, {}
+        reward = 1 - float((action[0] - self.goal / 2) ** 2) if ended else 0.0
+        return np.array([self.goal, 1.0], np.float32), reward, ended, False, {}
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_agent_learns_on_a_vector(mode):
-    """What to do at every call, and the values by hand: γ a step before the end, 1 − (a − call/2)² at it."""
-    calls = np.array([-1.0, 0.0, 1.0])
-    env = SyncVectorEnv([lambda call=call: Calling(call) for call in calls], autoreset_mode=mode)
+    """It learns the best action for each goal, and Q as by hand: 1 − (a − goal/2)² in the last step, γ in the first."""
+    goals = np.array([-1.0, 0.0, 1.0])
+    env = SyncVectorEnv([lambda goal=goal: ShownGoal(goal) for goal in goals], autoreset_mode=mode)
     config = DDPGConfig(
         **{"hidden": (32,), "activation": "tanh", "batch_size": 32, "learning_starts": 300, "updates_per_call": 50},
         **{"critic_learning_rate": 1e-2, "tau": 0.05, "gamma": 0.5, "noise_scale": 0.5, "jit": False},
     )
     agent = DDPG(env, config, seed=0).learn(1500)
-    ends = np.stack([calls, np.ones(3)], axis=1)
-    np.testing.assert_allclose(agent.predict(ends)[0][:, 0], calls / 2, atol=0.15)
+    ends = np.stack([goals, np.ones(3)], axis=1)
+    np.testing.assert_allclose(agent.predict(ends)[0][:, 0], goals / 2, atol=0.15)
     with agent.session.as_default():
         for action in (-0.5, 0.0, 0.5):
             q = agent.critic.predict(ends, np.full((3, 1), action))[:, 0]
-            np.testing.assert_allclose(q, 1 - (action - calls / 2) ** 2, atol=0.15)
-        begun = agent.critic.predict(np.stack([calls, np.zeros(3)], axis=1), np.zeros((3, 1)))[:, 0]
-    np.testing.assert_allclose(begun, 0.5, atol=0.1)
+            np.testing.assert_allclose(q, 1 - (action - goals / 2) ** 2, atol=0.15)
+        first_step = agent.critic.predict(np.stack([goals, np.zeros(3)], axis=1), np.zeros((3, 1)))[:, 0]
+    np.testing.assert_allclose(first_step, 0.5, atol=0.1)
 
 
-def test_not_an_environment():
+def test_an_id_instead_of_an_environment_is_refused():
     with refuses(UsageError, "Env"):
         DDPG("Pendulum-v1")
 
 
-def test_pair_of_spaces():
+def test_an_agent_may_be_made_from_a_pair_of_spaces():
     env = gym.make("Pendulum-v1")
     agent = DDPG((env.observation_space, env.action_space), DDPGConfig(hidden=(8,)))
     assert env.action_space.contains(agent.predict(env.reset(seed=0)[0])[0])
@@ -154,13 +154,13 @@ def test_pair_of_spaces():
         agent.learn(10)
 
 
-# -- what environments return -------------------------------------------------------------------------
+# -- values that environments return ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_an_environment_that_reuses_its_array(dtype):
-    interaction = make_env_runner(Reusing(dtype), seed=0)
-    steps = [interaction.step(np.zeros((1, 1), np.float32)).transitions for _ in range(5)]
+def test_transitions_are_copied_from_an_environment_that_reuses_its_array(dtype):
+    runner = make_env_runner(Reusing(dtype), seed=0)
+    steps = [runner.step(np.zeros((1, 1), np.float32)).transitions for _ in range(5)]
     assert [step.observations.tolist() for step in steps] == [
         [[0, 0]],
         [[0, 1]],
@@ -175,14 +175,14 @@ def test_an_environment_that_reuses_its_array(dtype):
         [[1, 1]],
         [[1, 2]],
     ]
-    assert interaction.observations.tolist() == [[1, 2]]
+    assert runner.observations.tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_a_vector_that_reuses_its_arrays(mode, dtype):
-    interaction = make_env_runner(ReusingVector(mode, dtype=dtype), seed=0)
-    steps = [interaction.step(np.zeros((2, 1), np.float32)) for _ in range(12)]  # looked at when all are made
+def test_transitions_are_copied_from_a_vector_that_reuses_its_arrays(mode, dtype):
+    runner = make_env_runner(ReusingVector(mode, dtype=dtype), seed=0)
+    steps = [runner.step(np.zeros((2, 1), np.float32)) for _ in range(12)]  # compared after the last step
     for index, length in enumerate((3, 4)):
         rows = []
         for step in steps:
@@ -197,35 +197,35 @@ def test_a_vector_that_reuses_its_arrays(mode, dtype):
     assert [e.success for e in episodes if e.index == 0][:3] == [True, False, True]
 
 
-def test_an_environment_that_reuses_its_array_in_a_vector():
-    """In SAME_STEP mode the reset writes over the last observation before anybody can read it."""
+def test_a_reused_array_in_a_vector_is_refused_only_in_same_step_mode():
+    """In SAME_STEP mode the reset overwrites the last observation before the runner can read it."""
     actions = np.zeros((1, 1), np.float32)
     rows, _ = collect(SyncVectorEnv([Reusing]), 4)
     assert [row[3] for row in rows] == [[0, 1], [0, 2], [0, 3]]
-    interaction = make_env_runner(SyncVectorEnv([Reusing], autoreset_mode=AutoresetMode.SAME_STEP), seed=0)
+    runner = make_env_runner(SyncVectorEnv([Reusing], autoreset_mode=AutoresetMode.SAME_STEP), seed=0)
     for _ in range(2):
-        interaction.step(actions)
+        runner.step(actions)
     with refuses(EnvironmentFault, "environment 0 step 3 SAME_STEP copy NEXT_STEP"):
-        interaction.step(actions)
+        runner.step(actions)
 
 
-def test_last_observations_that_may_be_overwritten_are_told_of_once():
-    """Between processes the two cases look the same, so there it is a warning, at the third end."""
+def test_last_observations_that_may_be_overwritten_warn_once():
+    """An episode in a worker process may really end where the next begins, so the third such end only warns."""
     env = AsyncVectorEnv([Reusing], autoreset_mode=AutoresetMode.SAME_STEP)
-    interaction = make_env_runner(env, seed=0)
+    runner = make_env_runner(env, seed=0)
     for count, warned in ((8, 0), (1, 1), (9, 0)):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(count):
-                interaction.step(np.zeros((1, 1), np.float32))
+                runner.step(np.zeros((1, 1), np.float32))
         assert len([entry for entry in caught if "SAME_STEP" in str(entry.message)]) == warned
     env.close()
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-def test_episodes_that_do_not_end_where_they_begin_are_not_told_of(kind):
+def test_a_single_episode_that_ends_where_the_next_begins_does_not_warn(kind):
     class Returns(Counting):
-        """The second episode ends as the third begins; the others do not."""
+        """Counting, but the second episode ends with the observation with which the third begins."""
 
         def _observation(self):
             values = super()._observation()
@@ -239,7 +239,7 @@ def test_episodes_that_do_not_end_where_they_begin_are_not_told_of(kind):
     env.close()
 
 
-def test_evaluations_may_reuse_the_array():
+def test_evaluation_accepts_an_environment_that_reuses_its_array():
     class Policy:
         def predict(self, observation, deterministic=True):
             return np.zeros((1, 1), np.float32), None
@@ -248,8 +248,8 @@ def test_evaluations_may_reuse_the_array():
     assert evaluate(Policy(), env, episodes=2, seed=0).returns.tolist() == [6, 6]
 
 
-class Returning(Counting):
-    """Counting, but what it returns at its second step is exchanged."""
+class Replacing(Counting):
+    """Counting, but ``value`` replaces one of the values that its second step returns."""
 
     names = ("observation", "reward", "terminated", "truncated")
 
@@ -285,21 +285,21 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), BAD)
-def test_what_an_environment_may_not_return(name, value, message):
-    env = Returning(value, name)
-    interaction = make_env_runner(env, seed=0)
+def test_invalid_values_from_an_environment_are_refused(name, value, message):
+    env = Replacing(value, name)
+    runner = make_env_runner(env, seed=0)
     actions = np.zeros((1, 1), np.float32)
-    interaction.step(actions)
+    runner.step(actions)
     with refuses(UsageError, message):
-        interaction.step(actions)
+        runner.step(actions)
     env.fails = False
-    step = interaction.step(actions)  # of a new episode: nothing leads over from the lost one
+    step = runner.step(actions)  # of a new episode: no transition joins it to the abandoned one
     assert step.transitions.observations.tolist() == [[1, 0]]
     assert step.transitions.next_observations.tolist() == [[1, 1]]
 
 
-class Faulty(ReusingVector):
-    """Exchanges one of the values that a step returns."""
+class FaultyVector(ReusingVector):
+    """ReusingVector, but ``value`` replaces one of the values that a step returns."""
 
     def __init__(self, value, place):
         super().__init__(AutoresetMode.NEXT_STEP)
@@ -324,56 +324,56 @@ class Faulty(ReusingVector):
         (3, None, "truncated None"),
     ],
 )
-def test_what_a_vector_may_not_return(place, value, message):
-    interaction = make_env_runner(Faulty(value, place), seed=0)
+def test_invalid_values_from_a_vector_are_refused(place, value, message):
+    runner = make_env_runner(FaultyVector(value, place), seed=0)
     with refuses(UsageError, message):
-        interaction.step(np.zeros((2, 1), np.float32))
+        runner.step(np.zeros((2, 1), np.float32))
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_nothing_leads_over_from_what_a_vector_lost(mode):
-    makers = [lambda: Returning(np.nan, "reward"), lambda: Counting(9)]
+def test_no_transition_joins_an_abandoned_episode_of_a_vector_to_the_next(mode):
+    makers = [lambda: Replacing(np.nan, "reward"), lambda: Counting(9)]
     env = SyncVectorEnv(makers, autoreset_mode=mode)
-    interaction = make_env_runner(env, seed=0)
+    runner = make_env_runner(env, seed=0)
     actions = np.zeros((2, 1), np.float32)
-    interaction.step(actions)
+    runner.step(actions)
     with refuses(UsageError, "reward 0 nan"):
-        interaction.step(actions)
+        runner.step(actions)
     env.envs[0].fails = False
-    step = interaction.step(actions)
+    step = runner.step(actions)
     assert step.transitions.observations.tolist() == [[1, 0], [1, 0]]
     assert step.transitions.next_observations.tolist() == [[1, 1], [1, 1]]
 
 
-def test_same_step_without_the_last_observation():
+def test_same_step_mode_without_final_obs_is_refused():
     class Forgetting(ReusingVector):
         def step(self, actions):
             return (*super().step(actions)[:-1], {})
 
-    interaction = make_env_runner(Forgetting(AutoresetMode.SAME_STEP), seed=0)
+    runner = make_env_runner(Forgetting(AutoresetMode.SAME_STEP), seed=0)
     actions = np.zeros((2, 1), np.float32)
     for _ in range(2):
-        interaction.step(actions)
+        runner.step(actions)
     with refuses(UsageError, "final_obs"):
-        interaction.step(actions)
+        runner.step(actions)
 
 
-def test_images_stay_what_they_are():
-    interaction = make_env_runner(env := Pixels(), seed=0)
+def test_image_observations_stay_bytes():
+    runner = make_env_runner(env := Pixels(), seed=0)
     for _ in range(12):
-        step = interaction.step(np.array([1]))
+        step = runner.step(np.array([1]))
         assert set(np.unique(step.transitions.next_observations)) <= {0, 128, 255}
     env._observation = lambda: np.full((10, 10, 1), 0.5)
     with refuses(UsageError, "bytes"):
-        interaction.step(np.array([1]))
+        runner.step(np.array([1]))
 
 
-def test_other_kinds_of_numbers_are_fine():
-    """Lists, and numbers of another kind than the space says, as long as nothing is lost."""
+def test_lossless_number_types_are_accepted():
+    """Lists, and other dtypes than the space's, as long as the conversion loses nothing."""
     for value in ([1, 2], np.array([1, 2]), np.array([1, 2], np.float16), (True, 2.0)):
-        interaction = make_env_runner(Returning(value, "observation"), seed=0)
-        interaction.step(np.zeros((1, 1), np.float32))
-        assert interaction.step(np.zeros((1, 1), np.float32)).transitions.next_observations.tolist() == [[1, 2]]
+        runner = make_env_runner(Replacing(value, "observation"), seed=0)
+        runner.step(np.zeros((1, 1), np.float32))
+        assert runner.step(np.zeros((1, 1), np.float32)).transitions.next_observations.tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize("value", [float("nan"), 0.5, 2])

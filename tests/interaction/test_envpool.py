@@ -1,4 +1,4 @@
-"""EnvPool as a vector: seeds, spaces and episodes' ends; by a stand-in, and by EnvPool itself where it is installed."""
+"""EnvPool as a vector environment: seeds, spaces and episode ends, with a fake, and with EnvPool where installed."""
 
 import os
 import subprocess
@@ -24,12 +24,12 @@ def fake(monkeypatch):
 
 
 def collect(env, steps, seed=0, shift=0.0):
-    """Return the transitions of ``steps`` steps and the episodes; actions are a fixed sequence, within [-1, 1]."""
-    interaction = make_env_runner(env, seed)
+    """Return transitions and episodes of ``steps`` steps with a fixed sequence of actions in [-1, 1]."""
+    runner = make_env_runner(env, seed)
     found, episodes = [], []
     for step in range(steps):
-        actions = np.sin(shift + step + np.arange(interaction.count))[:, None].astype(np.float32)
-        step = interaction.step(actions)
+        actions = np.sin(shift + step + np.arange(runner.count))[:, None].astype(np.float32)
+        step = runner.step(actions)
         found += [
             (number, action, *row)
             for action, (number, *row) in zip(step.transitions.actions, transition_rows(step.transitions), strict=True)
@@ -38,31 +38,31 @@ def collect(env, steps, seed=0, shift=0.0):
     return found, episodes
 
 
-def assert_alike(some, others):
+def assert_equal_rows(some, others):
     assert len(some) == len(others)
     for one, other in zip(some, others, strict=True):
         for part, same in zip(one, other, strict=True):
             np.testing.assert_array_equal(part, same)
 
 
-# -- by the stand-in ----------------------------------------------------------------------------------------
+# -- with the fake -----------------------------------------------------------------------------------------
 
 
-def test_it_is_a_vector_with_gymnasiums_spaces(fake):
+def test_it_is_a_vector_environment_with_gymnasiums_spaces(fake):
     one = gym.make("Pendulum-v1")
     env = EnvPoolVector("Pendulum-v1", 3, like=one)
     assert isinstance(env, gym.vector.VectorEnv)
     assert env.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
     assert (env.num_envs, env.spec) == (3, one.spec)
     assert env.single_observation_space == one.observation_space
-    assert env.single_action_space == one.action_space  # float32, of which EnvPool has float64
+    assert env.single_action_space == one.action_space  # float32; EnvPool's own is float64
     assert (env.observation_space.shape, env.action_space.shape) == ((3, 3), (3, 1))
     assert EnvPoolVector("Pendulum-v1", 3).single_action_space.dtype == np.float64
-    assert EnvPoolVector("Elsewhere-v0", 2).spec is None  # of which gymnasium knows nothing
+    assert EnvPoolVector("Elsewhere-v0", 2).spec is None  # not registered with gymnasium
 
 
-def test_transitions_are_those_of_gymnasiums_vector(fake):
-    """Two episodes and a bit in each of three, cut at 7 steps: with the same seeds, the same rows."""
+def test_transitions_equal_those_of_gymnasiums_vector(fake):
+    """With the same seeds, rows are equal over more than two episodes of 7 steps in each of three environments."""
     one = gym.make("Pendulum-v1", max_episode_steps=7)
     env = EnvPoolVector("Pendulum-v1", 3, like=one)
     rows, episodes = collect(env, 20)
@@ -78,12 +78,12 @@ def test_transitions_are_those_of_gymnasiums_vector(fake):
         for part, same in zip(one_row, other, strict=True):
             np.testing.assert_allclose(part, same, rtol=1e-6)
     assert [episode[1:] for episode in episodes] == [episode[1:] for episode in expected_episodes]
-    assert len(rows) == 3 * (20 - 2)  # the two steps in which each restarted are no transitions
+    assert len(rows) == 3 * (20 - 2)  # the two steps in which each environment resets give no transitions
 
 
-def test_a_seed_makes_a_pool_and_resets_without_go_on(fake):
+def test_a_seeded_reset_makes_a_pool_and_an_unseeded_one_continues_it(fake):
     env = EnvPoolVector("Pendulum-v1", 2, num_threads=1)
-    assert not fake.pools  # nothing is made before it is known by which seed
+    assert not fake.pools  # it is made once the seed is known
     first = env.reset(seed=3)[0]
     further = env.reset()[0]
     assert len(fake.pools) == 1
@@ -94,22 +94,22 @@ def test_a_seed_makes_a_pool_and_resets_without_go_on(fake):
     assert not np.array_equal(first[0], first[1])
     assert [len(pool.seeds) for pool in fake.pools] == [2, 2, 2]
     assert fake.pools[0].spec.config == {"num_envs": 2, "num_threads": 1}
-    env.reset(seed=2**70)  # EnvPool takes no more than 31 bits: the stand-in holds that
+    env.reset(seed=2**70)  # EnvPool accepts at most 31 bits, which the fake checks
 
 
 def test_neighbouring_seeds_share_no_environment(fake):
-    """EnvPool itself gives environment i the seed plus i: seeds 0 and 1 would have all but one in common."""
+    """EnvPool itself seeds environment i with seed + i, so that seeds 0 and 1 would share all but one environment."""
     for seed in range(4):
         EnvPoolVector("Pendulum-v1", 16).reset(seed=seed)
     assert len({seed for pool in fake.pools for seed in pool.seeds}) == 4 * 16
 
 
-def test_without_a_seed_episodes_differ_from_vector_to_vector(fake):
+def test_vectors_without_a_seed_differ(fake):
     one, other = (EnvPoolVector("Pendulum-v1", 2).reset()[0] for _ in range(2))
     assert not np.array_equal(one, other)
 
 
-def test_a_seed_for_each(fake):
+def test_a_list_of_seeds_seeds_each_environment(fake):
     env = EnvPoolVector("Pendulum-v1", 2)
     both = env.reset(seed=[5, 6])[0]
     np.testing.assert_array_equal(env.reset(seed=[6, 5])[0], both[::-1])
@@ -117,12 +117,12 @@ def test_a_seed_for_each(fake):
         env.reset(seed=[1, 2, 3])
 
 
-def test_limits_are_those_of_gymnasiums_environment(fake):
+def test_the_time_limit_is_that_of_gymnasiums_environment(fake):
     EnvPoolVector("Pendulum-v1", 2, like=gym.make("Pendulum-v1", max_episode_steps=9)).reset()
     assert fake.pools[0].spec.config["max_episode_steps"] == 9
 
 
-def test_stepping_what_is_not_there_or_not_so(fake):
+def test_invalid_steps_and_resets_are_refused(fake):
     env = EnvPoolVector("Pendulum-v1", 2)
     with pytest.raises(gym.error.ResetNeeded):
         env.step(np.zeros((2, 1)))
@@ -160,42 +160,42 @@ def test_stepping_what_is_not_there_or_not_so(fake):
         ),
     ],
 )
-def test_what_cannot_be_made(fake, make, message):
+def test_arguments_that_envpool_cannot_use_are_refused(fake, make, message):
     with refuses(UsageError, message) as raised:
         make()
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("bounds", [(-1.0, 2.0), (-2.0, 1.0)])
-def test_each_bound_of_actions_is_held(fake, bounds):
-    """Actions within other bounds mean something else in the environment that evaluates."""
+def test_different_action_bounds_are_refused(fake, bounds):
+    """The environment that evaluates would scale actions differently."""
     like = gym.make("Pendulum-v1")
     like.action_space = gym.spaces.Box(*bounds, (1,), np.float32)
     with refuses(UsageError, "actions Pendulum-v1 Box(-2.0 2.0"):
         EnvPoolVector("Pendulum-v1", 2, like=like)
 
 
-def test_not_installed(monkeypatch):
+def test_a_missing_envpool_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with refuses(UsageError, "envpool 3.11"):
         EnvPoolVector("Pendulum-v1", 2)
 
 
-def test_not_whole(monkeypatch):
-    """Its wheel alone, without the packages of assets, ends in a file that is not there."""
+def test_an_incomplete_installation_is_refused(monkeypatch):
+    """Importing EnvPool's wheel without its asset packages raises FileNotFoundError."""
 
-    class Halved:
+    class Incomplete:
         def find_spec(self, name, path=None, target=None):
             if name == "envpool":
                 raise FileNotFoundError("no roms")
 
     monkeypatch.delitem(sys.modules, "envpool", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Halved(), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [Incomplete(), *sys.meta_path])
     with refuses(UsageError, "FileNotFoundError"):
         EnvPoolVector("Pendulum-v1", 2)
 
 
-def test_a_pool_as_it_is_made_is_refused(fake):
+def test_the_env_runner_refuses_a_raw_envpool_vector(fake):
     class Raw(gym.vector.VectorEnv):
         metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
         async_reset = send = recv = None
@@ -206,7 +206,7 @@ def test_a_pool_as_it_is_made_is_refused(fake):
         make_env_runner(Raw(), 0)
 
 
-def test_an_agent_learns_in_it(fake):
+def test_an_agent_learns_with_an_envpool_vector(fake):
     env = EnvPoolVector("Pendulum-v1", 2, like=gym.make("Pendulum-v1", max_episode_steps=10))
     config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=8, updates_per_call=4, jit=False)
     agent = DDPG(env, config, seed=0).learn(60)
@@ -216,7 +216,7 @@ def test_an_agent_learns_in_it(fake):
 
 
 def assert_pendulum(observations, torques, rewards, stored):
-    """Hold transitions to Pendulum's equations: cos and sin of θ, θ′; a torque within ±2 for 0.05 s."""
+    """Check transitions against Pendulum's equations: observations (cos θ, sin θ, θ′), torques within ±2 for 0.05 s."""
     cos, sin, speed = np.asarray(observations, np.float64).T
     angle = np.arctan2(sin, cos)
     np.testing.assert_allclose(rewards, -(angle**2 + 0.1 * speed**2 + 0.001 * torques**2), atol=1e-4)
@@ -227,7 +227,7 @@ def assert_pendulum(observations, torques, rewards, stored):
     )
 
 
-# -- by EnvPool itself --------------------------------------------------------------------------------------
+# -- with EnvPool itself ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -235,8 +235,8 @@ def envpool():
     return pytest.importorskip("envpool")
 
 
-def test_pendulum_is_gymnasiums_and_nothing_is_stored_across_a_reset(envpool):
-    """410 steps: two whole episodes of 200 and the 201st and 402nd step, in which all restart."""
+def test_pendulum_equals_gymnasiums_and_no_transition_crosses_a_reset(envpool):
+    """410 steps hold two complete episodes of 200; all environments reset in steps 201 and 402."""
     env = EnvPoolVector("Pendulum-v1", 4, like=gym.make("Pendulum-v1"))
     rows, episodes = collect(env, 410)
     assert len(rows) == 4 * (410 - 2)
@@ -245,7 +245,7 @@ def test_pendulum_is_gymnasiums_and_nothing_is_stored_across_a_reset(envpool):
     for number in range(4):
         mine = numbers == number
         assert np.flatnonzero(truncated[mine]).tolist() == [199, 399]
-        # Within an episode one transition begins where the one before ended, at its end elsewhere.
+        # Within an episode each transition begins where the previous one ended; the next episode begins elsewhere.
         joined = (observations[mine][1:] == after[mine][:-1]).all(axis=1)
         assert np.flatnonzero(~joined).tolist() == [199, 399]
     assert not terminated.any()
@@ -253,15 +253,15 @@ def test_pendulum_is_gymnasiums_and_nothing_is_stored_across_a_reset(envpool):
     assert observations.dtype == np.float32
 
 
-def test_the_same_seed_gives_the_same_whatever_the_threads(envpool):
+def test_the_number_of_threads_does_not_change_results(envpool):
     some, _ = collect(EnvPoolVector("Pendulum-v1", 16, num_threads=1), 220, seed=7)
     others, _ = collect(EnvPoolVector("Pendulum-v1", 16, num_threads=4), 220, seed=7)
-    assert_alike(some, others)
+    assert_equal_rows(some, others)
     differing, _ = collect(EnvPoolVector("Pendulum-v1", 16), 1, seed=8)
     assert not {tuple(row[2]) for row in differing} & {tuple(row[2]) for row in some[:16]}
 
 
-def test_threads_end_with_the_vector_and_with_every_seed(envpool):
+def test_closing_and_reseeding_end_a_pools_threads(envpool):
     def threads():
         return len(os.listdir("/proc/self/task"))
 
@@ -279,7 +279,7 @@ def test_threads_end_with_the_vector_and_with_every_seed(envpool):
 
 
 def test_half_cheetah_is_gymnasiums(envpool):
-    """float64 observations; a step of gymnasium's from the same position, speed and action ends in the same place."""
+    """A step from the same position and velocity ends where gymnasium's does; observations are float64."""
     pytest.importorskip("mujoco")
     one = gym.make("HalfCheetah-v5")
     env = EnvPoolVector("HalfCheetah-v5", 2, like=one)
@@ -299,8 +299,8 @@ def test_half_cheetah_is_gymnasiums(envpool):
         observations = after
 
 
-def test_what_ends_where_it_is_cut_is_told_as_cut(envpool):
-    """docs/environments.md says so; gymnasium's own tells both."""
+def test_an_episode_that_terminates_at_its_time_limit_is_only_truncated(envpool):
+    """As docs/environments.md explains; gymnasium's own environment reports both."""
 
     def end(**options):
         env = EnvPoolVector("CartPole-v1", 2, **options)
@@ -310,18 +310,18 @@ def test_what_ends_where_it_is_cut_is_told_as_cut(envpool):
             if terminated[0] or truncated[0]:
                 return step, bool(terminated[0]), bool(truncated[0])
 
-    fallen, *told = end()
-    assert told == [True, False]
-    assert end(max_episode_steps=fallen) == (fallen, False, True)
+    length, *flags = end()
+    assert flags == [True, False]
+    assert end(max_episode_steps=length) == (length, False, True)
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered")
-def test_what_envpool_makes_is_told_apart(envpool):
+def test_an_agent_refuses_a_raw_envpool_vector(envpool):
     raw = envpool.make("Pendulum-v1", env_type="gymnasium", num_envs=2)
     with refuses(UsageError, "over"):
         DDPG(raw, DDPGConfig(hidden=(4,))).learn(10)
 
 
-def test_envpool_is_imported_when_a_vector_is_made():
+def test_envpool_is_imported_only_when_a_vector_is_made():
     code = "import ddpg, sys; ddpg.EnvPoolVector; assert not {'envpool', 'tensorflow'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)

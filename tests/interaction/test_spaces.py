@@ -1,4 +1,4 @@
-"""Boxes: what is accepted, and what comes in for them."""
+"""Checks of action and observation spaces, and of the arrays that users pass for them."""
 
 import gymnasium as gym
 import numpy as np
@@ -25,12 +25,12 @@ Box = gym.spaces.Box
         (Box(-1, 1, (2, 0), np.float32), "(2, 0) one"),
     ],
 )
-def test_action_spaces_refused(space, message):
+def test_unsupported_action_spaces_are_refused(space, message):
     with refuses(UsageError, message):
         spaces.check_action_space(space)
 
 
-def test_observation_spaces_refused():
+def test_unsupported_observation_spaces_are_refused():
     with refuses(UsageError, "FlattenObservation"):
         spaces.check_observation_space(gym.spaces.Dict(a=Box(-1, 1, (1,))))
     with refuses(UsageError, "() (1,)"):
@@ -48,8 +48,8 @@ def test_observation_spaces_refused():
         (gym.spaces.Sequence(gym.spaces.Discrete(3)), "it, Sequence"),
     ],
 )
-def test_what_does_not_flatten_is_named(space, part):
-    """FlattenObservation leaves such a space what it is, and was advised all the same."""
+def test_the_part_of_a_space_that_does_not_flatten_is_named(space, part):
+    """FlattenObservation does not make a Box of such a space, so that it is not what the message advises."""
     for seen in (space, gym.spaces.flatten_space(space)):
         with refuses(UsageError, part, "FlattenObservation ObservationWrapper") as caught:
             spaces.check_observation_space(seen)
@@ -57,7 +57,7 @@ def test_what_does_not_flatten_is_named(space, part):
 
 
 @pytest.mark.parametrize("space", [gym.spaces.MultiBinary(3), gym.spaces.MultiDiscrete([2, 3])])
-def test_actions_of_several_choices_are_told_what_to_do(space):
+def test_actions_of_several_choices_are_refused_with_advice(space):
     with refuses(UsageError, "Discrete DQN ActionWrapper Box DDPG"):
         spaces.check_discrete_space(space)
 
@@ -77,4 +77,4 @@ def test_wrong_shape_and_nan_are_named():
         spaces.as_batch(Box(-1, 1, (3,)), [0, np.nan, 0], "observation")
     with refuses(UsageError, "[0, 2]"):
         spaces.check_finite(np.array([[0, 0, -np.inf]]), "x")
-    spaces.check_finite(np.full(3, 1e30, np.float32), "x")  # its square is infinite, it is not
+    spaces.check_finite(np.full(3, 1e30, np.float32), "x")  # finite, although its square is not

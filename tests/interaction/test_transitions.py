@@ -1,4 +1,4 @@
-"""One transition of a loop of one's own."""
+"""Validation of a transition that a user's own loop passes to an agent."""
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +27,7 @@ def checked(space=SPACE, **changes):
     return check_transition(space, ACTIONS.to_flat, **(GOOD | changes))
 
 
-def test_a_good_one():
+def test_a_valid_transition_is_converted():
     transitions = checked(env_index=3)
     assert transition_rows(transitions) == [[3, [0, 1, 2], 1, [1, 2, 3], True, False]]
     assert transitions.actions.tolist() == [[1.0]]
@@ -57,12 +57,12 @@ def test_a_good_one():
         ({"action": [5.0]}, "action"),
     ],
 )
-def test_errors(changes, message):
+def test_invalid_transitions_are_refused(changes, message):
     with refuses(UsageError, message):
         checked(**changes)
 
 
-def test_bytes():
+def test_image_observations_must_hold_bytes():
     image = np.array([[0, 255], [3, 4]])
     for dtype in (np.uint8, np.int64, np.float32):
         transitions = checked(IMAGE, observation=image.astype(dtype), next_observation=image)

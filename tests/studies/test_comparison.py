@@ -1,4 +1,4 @@
-"""Means with intervals, differences by seed, the probability of improvement, and the sentence on who beats whom."""
+"""Comparison of configurations: means, paired differences, probability of improvement, intervals, and the verdict."""
 
 import dataclasses
 
@@ -22,78 +22,78 @@ from ddpg.studies.study_report import ALL, compared, comparison_markdown
 RETURNS = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=6)
 
 
-def test_the_mean_and_an_interval_within_the_seeds():
-    told = mean_of([1.0, 2.0, 6.0])
-    assert told.mean == 3
-    assert 1 <= told.low < 3 < told.high <= 6
+def test_the_interval_of_a_mean_is_within_the_range_of_the_seeds():
+    estimate = mean_of([1.0, 2.0, 6.0])
+    assert estimate.mean == 3
+    assert 1 <= estimate.low < 3 < estimate.high <= 6
 
 
-def test_seeds_that_differ_by_as_much_leave_no_doubt():
-    """However far the returns of the seeds are apart."""
+def test_equal_differences_have_an_interval_of_width_zero():
+    """However far apart the returns of the seeds are."""
     assert paired_difference([10.0, 200.0, -70.0], [7.0, 197.0, -73.0]) == Estimate(3.0, 3.0, 3.0)
 
 
-def test_seeds_are_drawn_as_pairs():
-    """Of the differences 0, 4 the means drawn are 0, 2, 4 with shares 1/4, 1/2, 1/4."""
+def test_seeds_are_resampled_as_pairs():
+    """Resamples of the differences 0, 4 have means 0, 2, 4 with probabilities 1/4, 1/2, 1/4."""
     assert paired_difference([1.0, 9.0], [1.0, 5.0]) == Estimate(2.0, 0.0, 4.0)
 
 
 def test_the_interval_is_that_of_all_resamples():
-    """Of the differences 0, 0, 9 there are 27 resamples: means 0, 3, 6, 9 with shares 8, 12, 6 and 1."""
-    told = paired_difference([0.0, 0.0, 9.0], [0.0, 0.0, 0.0])
-    assert (told.mean, told.low, told.high) == (3, 0, 9)  # 1/27 is more than 2.5 %
-    told = paired_difference([0.0, 0.0, 0.0, 8.0], [0.0] * 4)  # means 8 and 6: 1/256 and 12/256, 4.7 %
-    assert (told.mean, told.low, told.high) == (2, 0, 6)
+    """The differences 0, 0, 9 have 27 resamples, with means 0, 3, 6, 9 in 8, 12, 6 and 1 of them."""
+    estimate = paired_difference([0.0, 0.0, 9.0], [0.0, 0.0, 0.0])
+    assert (estimate.mean, estimate.low, estimate.high) == (3, 0, 9)  # 1/27 is more than 2.5 %
+    estimate = paired_difference([0.0, 0.0, 0.0, 8.0], [0.0] * 4)  # means 8 and 6: 1/256 and 12/256, 4.7 %
+    assert (estimate.mean, estimate.low, estimate.high) == (2, 0, 6)
 
 
 def test_the_probability_counts_all_pairs_of_runs():
-    """1 and 4 against 2 and 2: of four pairs two are larger. Drawn again, both may be 1 or both 4 (1/4 each)."""
+    """1 and 4 against 2 and 2: two of four pairs are larger. A resample may be 1, 1 or 4, 4 (probability 1/4 each)."""
     assert probability_of_improvement([([1.0, 4.0], [2.0, 2.0])]) == Estimate(0.5, 0.0, 1.0)
     assert probability_of_improvement([([5.0, 4.0, 9.0], [2.0, 3.0])]) == Estimate(1.0, 1.0, 1.0)
     assert probability_of_improvement([([0.0, 2.0, 4.0], [1.0])]).mean == pytest.approx(2 / 3)
 
 
-def test_a_tie_is_half():
+def test_a_tie_counts_as_half():
     assert probability_of_improvement([([1.0], [1.0])]) == Estimate(0.5, 0.5, 0.5)
 
 
-def test_environments_weigh_the_same_and_are_resampled_apart():
+def test_environments_have_equal_weight_and_are_resampled_separately():
     assert probability_of_improvement([([1.0], [0.0] * 9), ([0.0] * 5, [1.0])]) == Estimate(0.5, 0.5, 0.5)
     one = probability_of_improvement([([1.0, 4.0], [2.0, 2.0])] * 2)
-    assert (one.mean, one.low, one.high) == (0.5, 0.0, 1.0)  # 0 and 1 with shares of 1/16
+    assert (one.mean, one.low, one.high) == (0.5, 0.0, 1.0)  # 0 and 1 have probability 1/16 each
     two = probability_of_improvement([([1.0, 4.0], [2.0, 2.0])] * 4)
     assert 0 < two.low < 0.5 < two.high < 1
 
 
 @settings(max_examples=30, deadline=None)
 @given(RETURNS, RETURNS)
-def test_the_probability_is_the_mean_over_pairs_and_mirrored(one, other):
-    told = probability_of_improvement([(one, other)])
+def test_the_probability_is_the_mean_over_pairs_and_both_directions_sum_to_one(one, other):
+    estimate = probability_of_improvement([(one, other)])
     pairs = [1.0 if x > y else 0.5 if x == y else 0.0 for x in one for y in other]
-    assert told.mean == pytest.approx(np.mean(pairs))
-    assert 0 <= told.low <= told.high <= 1
-    assert probability_of_improvement([(other, one)]).mean == pytest.approx(1 - told.mean)
+    assert estimate.mean == pytest.approx(np.mean(pairs))
+    assert 0 <= estimate.low <= estimate.high <= 1
+    assert probability_of_improvement([(other, one)]).mean == pytest.approx(1 - estimate.mean)
 
 
 @settings(max_examples=30, deadline=None)
 @given(RETURNS, st.floats(-5, 5))
 def test_a_constant_shift_is_found_exactly(returns, shift):
-    told = paired_difference([one + shift for one in returns], returns)
-    assert dataclasses.astuple(told) == pytest.approx((shift,) * 3, abs=1e-12)
+    estimate = paired_difference([one + shift for one in returns], returns)
+    assert dataclasses.astuple(estimate) == pytest.approx((shift,) * 3, abs=1e-12)
 
 
-def test_only_seeds_that_both_have_are_compared_each_with_itself():
-    told = compare({0: 1.0, 1: 2.0, 7: 100.0}, {1: 5.0, 0: 4.0, 3: -100.0})
-    assert (told.seeds, told.difference) == (2, Estimate(-3.0, -3.0, -3.0))
-    assert told.improvement == Estimate(0.0, 0.0, 0.0)
+def test_only_common_seeds_are_compared():
+    comparison = compare({0: 1.0, 1: 2.0, 7: 100.0}, {1: 5.0, 0: 4.0, 3: -100.0})
+    assert (comparison.seeds, comparison.difference) == (2, Estimate(-3.0, -3.0, -3.0))
+    assert comparison.improvement == Estimate(0.0, 0.0, 0.0)
     assert compare({0: 1.0}, {1: 1.0}) is None
 
 
-def test_over_environments_only_where_there_are_several():
+def test_a_comparison_over_environments_needs_several():
     pair = {0: 2.0, 1: 3.0}, {0: 1.0, 1: 1.0}
     assert compare_over_environments([pair, ({5: 0.0}, {6: 0.0})]) is None
-    told = compare_over_environments([pair, pair[::-1]])
-    assert (told.seeds, told.difference, told.improvement) == (4, None, Estimate(0.5, 0.5, 0.5))
+    comparison = compare_over_environments([pair, pair[::-1]])
+    assert (comparison.seeds, comparison.difference, comparison.improvement) == (4, None, Estimate(0.5, 0.5, 0.5))
 
 
 FINALS = [
@@ -106,7 +106,7 @@ FINALS = [
 ]
 
 
-def test_every_configuration_against_the_first_in_each_environment():
+def test_every_configuration_is_compared_with_the_first_in_each_environment():
     rows = compared(FINALS)
     assert [(row["env"], row["config"], row["reference"], row["seeds"]) for row in rows] == [
         ("A", "new", "base", 2),
@@ -125,12 +125,12 @@ def test_every_configuration_against_the_first_in_each_environment():
     ]
 
 
-def test_one_configuration_is_compared_with_none():
+def test_a_single_configuration_has_no_comparison():
     assert compared(FINALS[:1]) == []
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "seeds", "says"),
+    ("low", "high", "seeds", "sentence"),
     [
         (0.1, 2, 5, "new beats old: difference by seed 1 (0.1 to 2), probability of improvement 0.9 (0.5 to 1), 5 "),
         (-0.1, 2, 5, "new does not beat old: no difference is shown"),
@@ -138,6 +138,6 @@ def test_one_configuration_is_compared_with_none():
         (0.1, 2, 1, "One seed each does not show whether new beats old"),
     ],
 )
-def test_the_verdict_is_by_whether_the_interval_leaves_out_zero(low, high, seeds, says):
+def test_the_verdict_depends_on_whether_the_interval_excludes_zero(low, high, seeds, sentence):
     comparison = Comparison(seeds, Estimate(1.0, low, high), Estimate(0.9, 0.5, 1.0))
-    assert says in verdict("new", "old", comparison)
+    assert sentence in verdict("new", "old", comparison)

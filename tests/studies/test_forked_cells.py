@@ -1,4 +1,4 @@
-"""Cells as forks of a process that has TensorFlow imported: the same run as a process of its own, and the same ends."""
+"""Cells forked from a process that has imported TensorFlow: the same runs and exit statuses as separate processes."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ RUN = ("train", "Pendulum-v1", "--seed", "3", "--hidden", "8", "--batch-size", "
 SHORT = (*RUN, "--total-timesteps", "200", "--learning-starts", "50", "--evaluation-episodes", "1")
 LONG = (*RUN, "--total-timesteps", "1000000", "--evaluation-interval", "100000")
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forks on Linux alone")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forked only on Linux")
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,14 @@ def server():
 
 
 def start(server, folder, *arguments):
-    """Start a cell whose output and errors are files in ``folder``; the errors' file is locked as a cell's log is."""
+    """Start a cell with its output and its log in ``folder``; the log is locked, as in a study."""
     folder.mkdir(exist_ok=True)
     log = folder / "log"
     with (folder / "output").open("wb") as output, log.open("wb") as errors, lock_cell_log(log) as lock:
         return server.start([*arguments], output, errors, lock)
 
 
-def test_a_fork_is_the_run_that_a_process_of_its_own_is(server, tmp_path):
+def test_a_forked_cell_equals_a_separate_process(server, tmp_path):
     forked = start(server, tmp_path / "forked", *SHORT, "--root", str(tmp_path / "forked"))
     alone = subprocess.run(
         [*COMMAND, *SHORT, "--root", str(tmp_path / "alone")],
@@ -48,7 +48,7 @@ def test_a_fork_is_the_run_that_a_process_of_its_own_is(server, tmp_path):
     )
     assert forked.wait(120) == forked.poll() == 0
     printed = (tmp_path / "forked" / "output").read_bytes()
-    assert printed.partition(b" steps, ")[0] == alone.stdout.partition(b" steps, ")[0]  # then come seconds
+    assert printed.partition(b" steps, ")[0] == alone.stdout.partition(b" steps, ")[0]  # followed by a time
     one, other = (
         load_file(tmp_path / name / "Pendulum-v1" / "1" / "checkpoints" / "200" / "variables.safetensors")
         for name in ("forked", "alone")
@@ -57,13 +57,13 @@ def test_a_fork_is_the_run_that_a_process_of_its_own_is(server, tmp_path):
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
-def test_a_refusal_is_in_the_log_and_in_the_status(server, tmp_path):
+def test_a_usage_error_is_in_the_log_and_the_exit_status(server, tmp_path):
     cell = start(server, tmp_path, "train", "Pendulum-v1", "--gamma", "7")
     assert cell.wait(60) == 2
     assert "gamma" in (tmp_path / "log").read_text()
 
 
-def test_a_cell_that_is_terminated_saves(server, tmp_path):
+def test_a_terminated_cell_saves(server, tmp_path):
     cell = start(server, tmp_path, *LONG, "--root", str(tmp_path))
     run = tmp_path / "Pendulum-v1" / "1"
     while not (run / "episodes.csv").exists() or (run / "episodes.csv").read_text().count("\n") < 3:
@@ -75,10 +75,10 @@ def test_a_cell_that_is_terminated_saves(server, tmp_path):
     assert cell.wait(60) == 128 + signal.SIGTERM
     assert not is_cell_running(tmp_path / "log")
     assert [*(run / "checkpoints").iterdir()]
-    cell.terminate()  # nothing to do any more
+    cell.terminate()  # has no effect on an ended cell
 
 
-def test_a_program_that_outlives_its_cell_does_not_hold_it(tmp_path, monkeypatch):
+def test_a_program_that_outlives_its_cell_does_not_keep_its_lock(tmp_path, monkeypatch):
     """A simulator that an environment starts inherits the cell's output, but not its lock."""
     (tmp_path / "simulated.py").write_text(
         textwrap.dedent(
@@ -102,13 +102,13 @@ def test_a_program_that_outlives_its_cell_does_not_hold_it(tmp_path, monkeypatch
         server.close()
 
 
-def test_cells_end_with_a_server_that_is_killed(tmp_path):
+def test_cells_end_when_their_server_is_killed(tmp_path):
     server = CellServer(cell_environment(1))
     cell = start(server, tmp_path, *LONG, "--root", str(tmp_path))
     while not (tmp_path / "Pendulum-v1").exists():
         assert cell.poll() is None
     server._process.send_signal(signal.SIGSTOP)
-    cell.terminate()  # which it never reads
+    cell.terminate()  # the stopped server never reads this
     server._process.kill()
     assert cell.wait(60) == -signal.SIGKILL
     assert not server.forks
@@ -119,7 +119,7 @@ def test_cells_end_with_a_server_that_is_killed(tmp_path):
 
 
 def test_a_server_with_a_second_thread_forks_nothing(tmp_path, monkeypatch):
-    """Something that Python starts for everybody here has a thread: cells begin by themselves then."""
+    """A ``sitecustomize`` module may start a thread; cells are then separate processes."""
     (tmp_path / "sitecustomize.py").write_text(
         textwrap.dedent(
             """
@@ -133,15 +133,15 @@ def test_a_server_with_a_second_thread_forks_nothing(tmp_path, monkeypatch):
     assert not CellServer(cell_environment(1)).forks
 
 
-def test_elsewhere_there_is_no_server(monkeypatch):
+def test_other_platforms_have_no_server(monkeypatch):
     monkeypatch.setattr(forked_cells.sys, "platform", "darwin")
     server = CellServer({})
     assert not server.forks
     server.close()
 
 
-def test_another_command_than_ours_is_no_fork():
-    """Tests and wrappers give one; the server knows ``ddpg`` alone."""
+def test_a_custom_command_is_not_forked():
+    """Tests and wrappers pass one, and the server runs only ``ddpg``."""
     engine = LocalEngine(1, (sys.executable, "-c", "pass"))
     engine.close()
     assert engine._server is None

@@ -1,4 +1,4 @@
-"""Cells on a Ray cluster: their files come home, they save when they are asked to, and go on where they were lost."""
+"""Cells on a Ray cluster: files are copied back, terminated cells save, and cells of lost nodes resume."""
 
 import contextlib
 import os
@@ -33,19 +33,19 @@ def stubbed(tmp_path, monkeypatch):
 
 
 class Error(Exception):
-    """In the place of Ray's."""
+    """Replaces ``ray.exceptions.RayError``."""
 
 
 class TaskError(Error):
-    """In the place of Ray's error of a method that raised."""
+    """Replaces ``ray.exceptions.RayTaskError``: a method of an actor raised."""
 
     def __init__(self, cause):
         super().__init__(str(cause))
         self.cause = cause
 
 
-class Here:
-    """In the place of Ray: an actor in this process, whose answers are there at once."""
+class FakeRay:
+    """Replaces Ray: an actor in this process, whose results are available immediately."""
 
     class exceptions:
         RayError, RayTaskError = Error, TaskError
@@ -53,7 +53,7 @@ class Here:
     def __init__(self, cell):
         self.cell, self.killed, self.lost = cell, False, None
         for name in ("look", "terminate"):
-            setattr(self, name, Call(getattr(cell, name)))
+            setattr(self, name, FakeMethod(getattr(cell, name)))
 
     def wait(self, calls, timeout):
         return calls, []
@@ -67,7 +67,7 @@ class Here:
         self.killed = True
 
 
-class Call:
+class FakeMethod:
     def __init__(self, method):
         self.method = method
 
@@ -75,22 +75,22 @@ class Call:
         return self.method if self.method.__name__ == "look" else self.method()
 
 
-def begun(study, place, interval=0.0):
+def started(study, place, interval=0.0):
     place.path.mkdir(parents=True, exist_ok=True)
     command = [None, *study.command[1:]]
     environment = {"TF_NUM_INTRAOP_THREADS": "1"}
     files = ChangeTracker(place.path).changes()
-    return Here(RemoteCell(place.cell, command, environment, str(study.root), files, interval))
+    return FakeRay(RemoteCell(place.cell, command, environment, str(study.root), files, interval))
 
 
-def test_a_cell_is_done_in_a_folder_of_its_node_and_its_files_come_home(stubbed):
+def test_a_cell_runs_in_a_folder_of_its_node_and_its_files_are_copied_back(stubbed):
     study = stubbed([0], "final_episodes = 30")
     (place,) = study.places
     for stage in ("train", "evaluate"):
         assert place.stage == stage
-        ray = begun(study, place)
+        ray = started(study, place)
         process = RemoteProcess(ray, ray, place)
-        assert place.state == "running"  # by its log, which this process holds
+        assert place.state == "running"  # since this process holds the lock of its log
         process.wait()
         assert (process.returncode, process.gone, ray.killed) == (0, None, True)
         assert not ray.cell._root.exists()
@@ -101,50 +101,50 @@ def test_a_cell_is_done_in_a_folder_of_its_node_and_its_files_come_home(stubbed)
         assert str(study.root) not in " ".join(words)
 
 
-def test_what_guards_a_cell_takes_no_module_of_the_working_directory(stubbed):
+def test_the_parent_guard_imports_no_module_from_the_working_directory(stubbed):
     study = stubbed([0])
     study.root.mkdir()
     (study.root / "ctypes.py").write_text("raise ImportError('of the working directory')")
-    ray = begun(study, study.places[0])
+    ray = started(study, study.places[0])
     process = RemoteProcess(ray, ray, study.places[0])
     process.wait()
     assert process.returncode == 0
 
 
-def test_a_cell_that_is_asked_saves_and_goes_on_from_there(stubbed):
+def test_a_terminated_cell_saves_and_resumes_from_there(stubbed):
     study = stubbed([8])
     (place,) = study.places
-    ray = begun(study, place)
+    ray = started(study, place)
     process = RemoteProcess(ray, ray, place)
     while place.run is None or not (place.run / "ready").exists():
         assert process.poll() is None
     process.terminate()
     process.wait()
     assert (process.returncode, place.saved, place.state) == (143, 40, "interrupted")
-    ray = begun(study, place)
+    ray = started(study, place)
     process = RemoteProcess(ray, ray, place)
     process.wait()
     assert (process.returncode, place.state) == (0, "finished")
     assert study.calls[-1][0][0] == "resume"
 
 
-def test_one_that_waits_for_room_never_begins_where_it_is_asked_to_end(stubbed):
+def test_a_queued_cell_that_is_terminated_never_starts(stubbed):
     study = stubbed([0])
     (place,) = study.places
-    ray = begun(study, place)
+    ray = started(study, place)
     process = RemoteProcess(ray, ray, place)
     process.terminate()
     assert (process.poll(), ray.killed, place.state, study.calls) == (-15, True, "waiting", [])
 
 
-def test_what_goes_wrong_on_a_node_is_a_cells_failure_and_a_node_that_is_gone_is_not(stubbed):
+def test_an_error_on_a_node_fails_the_cell_but_a_lost_node_does_not(stubbed):
     study = stubbed([0])
     (place,) = study.places
     for error, status, gone in (
         (TaskError(OSError("no space left")), 1, None),
         (Error("node died"), -9, "its node is gone (Error)"),
     ):
-        ray = begun(study, place)
+        ray = started(study, place)
         process = RemoteProcess(ray, ray, place)
         ray.lost = error
         process.wait()
@@ -152,18 +152,18 @@ def test_what_goes_wrong_on_a_node_is_a_cells_failure_and_a_node_that_is_gone_is
     assert "ddpg: error: on its node: OSError: no space left" in place.log.read_text()
 
 
-def test_files_come_back_now_and_then(stubbed, monkeypatch):
+def test_files_are_copied_back_at_intervals(stubbed, monkeypatch):
     monkeypatch.setattr(ray_cells, "_POLL_WAIT", 0.05)
     study = stubbed([8])
     (place,) = study.places
-    ray = begun(study, place, interval=3600.0)
+    ray = started(study, place, interval=3600.0)
     assert ray.cell.look() == (None, FileChanges({}, []))
     ray.cell._sent_at -= 3600
-    deadline, come = time.monotonic() + 10, {}
-    while not any("checkpoints" in name for name in come):
+    deadline, received = time.monotonic() + 10, {}
+    while not any("checkpoints" in name for name in received):
         assert time.monotonic() < deadline
         ray.cell._sent_at -= 3600
-        come |= ray.cell.look()[1].files
+        received |= ray.cell.look()[1].files
     ray.cell.terminate()
     while ray.cell.look()[0] is None:
         pass
@@ -184,7 +184,7 @@ def test_the_folder_of_a_killed_actor_is_removed_by_the_next_cell_of_its_node(st
     (node / "ddpg-cell-link").symlink_to(other)
     study = stubbed([0, 1])
     with run_lock(held):
-        first, second = (begun(study, place) for place in study.places)
+        first, second = (started(study, place) for place in study.places)
         first.cell._begin()
         assert is_run_locked(first.cell._root)
         second.cell._begin()
@@ -197,8 +197,8 @@ def test_the_folder_of_a_killed_actor_is_removed_by_the_next_cell_of_its_node(st
     assert not any(root.exists() for root in roots)
 
 
-class Lossy:
-    """An engine whose machines go away so many times."""
+class LossyEngine:
+    """An engine that loses the machines of its first ``times`` processes."""
 
     def __init__(self, inner, times):
         self.inner, self.times, self.slots, self.close = inner, times, inner.slots, inner.close
@@ -215,19 +215,19 @@ class Lossy:
 
 
 @pytest.mark.parametrize(("times", "finished"), [(3, 1), (4, 0)])
-def test_a_cell_whose_machine_goes_away_begins_again_some_times(times, finished, stubbed, monkeypatch, capsys):
+def test_a_cell_on_a_lost_machine_is_restarted_three_times(times, finished, stubbed, monkeypatch, capsys):
     study = stubbed([0])
-    engine = Lossy(LocalEngine(1, study.command), times)
+    engine = LossyEngine(LocalEngine(1, study.command), times)
     monkeypatch.setattr(scheduler, "engine_of", lambda *_: contextlib.nullcontext(engine))
     outcome = run_study(study.file, study.root, study.groups)
     assert outcome.finished == finished
     assert capsys.readouterr().err.count("lost at step 0 (its node is gone), begins there again") == 3
     if not finished:
         assert outcome.failed == {"Pendulum-v1 plain seed 0": "its node is gone"}
-        assert study.places[0].state == "interrupted"  # and no failure is noted
+        assert study.places[0].state == "interrupted"  # and no failure is recorded
 
 
-def test_what_is_no_engine_is_refused(monkeypatch, tmp_path):
+def test_unknown_or_unavailable_engines_are_refused(monkeypatch, tmp_path):
     with refuses(UsageError, "'ray'"):
         check_engine("rya", None)
     with refuses(UsageError, "engine ray process"):
@@ -239,7 +239,7 @@ def test_what_is_no_engine_is_refused(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_to_go_on_with_says_where():
+def test_the_resume_hint_names_folder_engine_and_imports():
     assert study_resume_hint(Path("a.toml"), Path("b"), [], "ray", "auto") == (
         "ddpg study a.toml --root b --engine ray --ray-address auto"
     )
@@ -250,27 +250,27 @@ def test_the_command_to_go_on_with_says_where():
     assert study_resume_hint(Path("a.toml"), Path("b"), groups) == "ddpg study a.toml --root b --allow-import mine"
 
 
-def test_a_cluster_that_is_not_there_is_one_line():
+def test_an_unreachable_cluster_is_refused():
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     with refuses(EnvironmentFault, "Ray"), engine_of("ray", 1, "127.0.0.1:1"):
         pass
 
 
-def on_this_machine(text):
+def process_ids(text):
     found = subprocess.run(["pgrep", "-f", text], capture_output=True, text=True, check=False)
     return [int(line) for line in found.stdout.split()]
 
 
-def gone(text):
+def all_ended(text):
     deadline = time.monotonic() + 30
-    while on_this_machine(text) and time.monotonic() < deadline:
+    while process_ids(text) and time.monotonic() < deadline:
         time.sleep(0.2)
-    return not on_this_machine(text)
+    return not process_ids(text)
 
 
 @pytest.mark.slow
-def test_on_a_real_cluster_cells_end_as_they_do_here(stubbed):
-    """Failures, kills and evaluations, too."""
+def test_cells_on_a_real_cluster_end_like_local_ones(stubbed):
+    """Including failures, kills and evaluations."""
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     study = stubbed([0, 7, 9, 6], "final_episodes = 30")
     outcome = run_study(study.file, study.root, study.groups, engine="ray", command=study.command)
@@ -301,10 +301,10 @@ def command(folder, steps=4000):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_study_on_ray_that_is_ended_leaves_nothing_and_goes_on(number, tmp_path):
+def test_an_ended_study_on_ray_leaves_no_processes_and_resumes(number, tmp_path):
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     words = command(tmp_path, 60_000)
-    # A session of its own, so that the signal is a terminal's: to all processes of the group.
+    # A new session, so that the signal reaches all processes of the group, like one from a terminal.
     study = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
     saved = lambda: [*tmp_path.glob("out/small/*/Pendulum-v1/1/checkpoints/*/manifest.json")]  # noqa: E731
     deadline = time.monotonic() + 120
@@ -313,30 +313,30 @@ def test_a_study_on_ray_that_is_ended_leaves_nothing_and_goes_on(number, tmp_pat
         assert time.monotonic() < deadline
         time.sleep(0.2)
     os.killpg(study.pid, number)
-    said = study.communicate(timeout=120)[1]
+    stderr = study.communicate(timeout=120)[1]
     assert study.returncode == (130 if number == signal.SIGINT else -9)
-    assert gone("ddpg-cell-")  # the cells' processes have their folders' names among their words
-    assert gone("ray::RemoteCell")
+    assert all_ended("ddpg-cell-")  # cells' command lines contain their folders' names
+    assert all_ended("ray::RemoteCell")
     if number == signal.SIGINT:
-        assert "go on with: ddpg study s.toml --root out --engine ray" in said
-        assert said.count("interrupted at step") == 2
+        assert "go on with: ddpg study s.toml --root out --engine ray" in stderr
+        assert stderr.count("interrupted at step") == 2
     (tmp_path / "s.toml").write_text(STUDY.format(steps=60_000))
     again = subprocess.run([*words, "--report"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    going = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    for line in going.stderr:
+    resumed = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    for line in resumed.stderr:
         if "goes on at step" in line:
             break
     else:
-        raise AssertionError("nothing went on")
-    os.killpg(going.pid, signal.SIGKILL)
-    going.communicate()
-    assert gone("ddpg-cell-")
+        raise AssertionError("no cell resumed")
+    os.killpg(resumed.pid, signal.SIGKILL)
+    resumed.communicate()
+    assert all_ended("ddpg-cell-")
 
 
 @pytest.mark.slow
-def test_a_node_that_leaves_costs_a_cell_what_had_not_come_home(tmp_path, capsys):
-    """Two nodes of one CPU; where one goes away, its cell goes on at the other from a checkpoint that came home."""
+def test_a_cell_on_a_removed_node_resumes_from_its_last_copied_checkpoint(tmp_path, capsys):
+    """Of two nodes with one CPU each one is removed; its cell resumes on the other from a checkpoint copied back."""
     ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     from ray.cluster_utils import Cluster
 
@@ -347,16 +347,16 @@ def test_a_node_that_leaves_costs_a_cell_what_had_not_come_home(tmp_path, capsys
     places = [CellFolder(root, cell) for cell in cells_of(groups)]
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    left = []
+    saved_at_removal = []
 
-    def leave():
+    def remove_node():
         deadline = time.monotonic() + 200
         while not all(0 < place.saved < steps for place in places) and time.monotonic() < deadline:
             time.sleep(0.1)
-        left.extend(place.saved for place in places)
+        saved_at_removal.extend(place.saved for place in places)
         cluster.remove_node(nodes[1], allow_graceful=False)
 
-    thread = threading.Thread(target=leave)
+    thread = threading.Thread(target=remove_node)
     try:
         thread.start()
         outcome = run_study(file, root, groups, engine="ray", ray_address=cluster.address, progress_bar=False)
@@ -364,20 +364,20 @@ def test_a_node_that_leaves_costs_a_cell_what_had_not_come_home(tmp_path, capsys
     finally:
         ray.shutdown()
         cluster.shutdown()
-    assert all(0 < saved < steps for saved in left), left
+    assert all(0 < saved < steps for saved in saved_at_removal), saved_at_removal
     assert (outcome.finished, outcome.failed) == (2, {})
-    said = capsys.readouterr().err
-    lost = said.count("begins there again")
-    assert lost >= 1  # twice where Ray has sent it to the lost node once more, not knowing yet
-    assert said.count("goes on at step") == lost
+    stderr = capsys.readouterr().err
+    lost = stderr.count("begins there again")
+    assert lost >= 1  # twice if Ray has not noticed the loss and starts it there once more
+    assert stderr.count("goes on at step") == lost
     for place in places:
         rows = [int(row["timesteps"]) for row in run_directory.read_table(place.run / "evaluations.csv")]
         assert rows == sorted({*rows})
         assert rows[-1] == steps
-    assert gone("ddpg-cell-")
+    assert all_ended("ddpg-cell-")
 
 
-def test_a_node_takes_its_own_interpreter_for_ours(monkeypatch, tmp_path):
+def test_a_node_uses_its_own_interpreter(monkeypatch, tmp_path):
     sent = []
     kind = SimpleNamespace(remote=lambda *arguments: sent.append(arguments))
     ray = SimpleNamespace(remote=lambda **options: lambda cell: kind)

@@ -1,4 +1,4 @@
-"""A cell's files elsewhere and here: only what changed is sent, and what is written here can always be gone on with."""
+"""Copying a cell's files from a Ray node: only changes are sent, and a partial copy is never inconsistent."""
 
 from ddpg.studies import ray_cells
 from ddpg.studies.ray_cells import ChangeTracker, FileChanges, apply_changes
@@ -11,7 +11,7 @@ def write(folder, **files):
         path.write_text(text)
 
 
-def there(folder):
+def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -19,24 +19,24 @@ def checkpoint(run, steps, text):
     write(run / "checkpoints" / str(steps), **{"a.safetensors": text, "manifest.json": text})
 
 
-def test_what_has_changed_is_told_once(tmp_path):
-    outbox = ChangeTracker(tmp_path)
+def test_each_change_is_reported_once(tmp_path):
+    tracker = ChangeTracker(tmp_path)
     write(tmp_path, log="a", one__rows="1", one__checkpoints__0__x="0")
     write(tmp_path, **{".lock": "", "one__.owner.json": "{}", ".half__x": "1"})
-    told = outbox.changes()
-    assert told.files == {"log": b"a", "one/rows": b"1", "one/checkpoints/0/x": b"0"}
-    assert outbox.changes() == FileChanges({}, [])
+    first = tracker.changes()
+    assert first.files == {"log": b"a", "one/rows": b"1", "one/checkpoints/0/x": b"0"}
+    assert tracker.changes() == FileChanges({}, [])
     write(tmp_path, one__rows="12", one__checkpoints__5__x="5")
     (tmp_path / "one" / "checkpoints" / "0" / "x").unlink()
-    assert outbox.changes() == FileChanges({"one/rows": b"12", "one/checkpoints/5/x": b"5"}, ["one/checkpoints/0/x"])
+    assert tracker.changes() == FileChanges({"one/rows": b"12", "one/checkpoints/5/x": b"5"}, ["one/checkpoints/0/x"])
     write(tmp_path, log="b!")
-    outbox.mark_sent()
-    assert outbox.changes() == FileChanges({}, [])
+    tracker.mark_sent()
+    assert tracker.changes() == FileChanges({}, [])
 
 
-def test_a_folder_becomes_what_the_other_is(tmp_path):
+def test_applying_all_changes_makes_the_folders_equal(tmp_path):
     far, near = tmp_path / "far", tmp_path / "near"
-    outbox = ChangeTracker(far)
+    tracker = ChangeTracker(far)
     for steps in (0, 5, 10):
         checkpoint(far / "1", steps, str(steps))
         checkpoint(far / "1", "best", str(steps))
@@ -45,13 +45,13 @@ def test_a_folder_becomes_what_the_other_is(tmp_path):
         if steps == 10:
             for path in (far / "1" / "checkpoints" / "0").iterdir():
                 path.unlink()
-        apply_changes(near, outbox.changes())
-        assert there(near) == there(far)
+        apply_changes(near, tracker.changes())
+        assert contents(near) == contents(far)
     assert not (near / "1" / "checkpoints" / "0").exists()
 
 
 def test_tables_are_read_after_checkpoints(tmp_path, monkeypatch):
-    """Rows that are written in between may be told too early, a checkpoint never."""
+    """A row written in between may arrive before its checkpoint, but never a checkpoint before its rows."""
     read, write_rows = ray_cells.Path.read_bytes, []
 
     def reading(path):
@@ -62,11 +62,12 @@ def test_tables_are_read_after_checkpoints(tmp_path, monkeypatch):
 
     checkpoint(tmp_path, 5, "5")
     write(tmp_path, **{"metrics.csv": "row"})
-    outbox = ChangeTracker(tmp_path)
+    tracker = ChangeTracker(tmp_path)
     monkeypatch.setattr(ray_cells.Path, "read_bytes", reading)
-    assert outbox.changes().files["metrics.csv"] == b"longer"
+    assert tracker.changes().files["metrics.csv"] == b"longer"
     assert "checkpoints" in write_rows[0].parts
-    assert outbox.changes().files == {"metrics.csv": b"longer"}  # its stamp was that of before
+    # Sent again, since its time stamp was read before the write.
+    assert tracker.changes().files == {"metrics.csv": b"longer"}
 
 
 def test_a_checkpoint_that_changes_while_it_is_read_is_read_again(tmp_path, monkeypatch):
@@ -84,20 +85,20 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_read_again(tmp_path, monk
     assert {*ChangeTracker(tmp_path).changes().files.values()} == {b"newer"}
 
 
-def test_wherever_putting_is_cut_short_a_manifest_has_its_arrays(tmp_path, monkeypatch):
-    """And a run has its description last: before that there is none to go on with."""
+def test_wherever_applying_is_cut_short_each_manifest_has_its_arrays(tmp_path, monkeypatch):
+    """A run's ``config.json`` comes last; a run without it is not resumed."""
     far = tmp_path / "far"
     checkpoint(far / "1", 0, "first")
     checkpoint(far / "1", "best", "first")
     write(far / "1", **{"config.json": "{}", "metrics.csv": "1"})
-    outbox = ChangeTracker(far)
-    first = outbox.changes()
+    tracker = ChangeTracker(far)
+    first = tracker.changes()
     checkpoint(far / "1", "best", "second")
     checkpoint(far / "1", 5, "second")
     for path in (far / "1" / "checkpoints" / "0").iterdir():
         path.unlink()
     write(far / "1", **{"metrics.csv": "12"})
-    second = outbox.changes()
+    second = tracker.changes()
     real_write, real_unlink = ray_cells._write, ray_cells.Path.unlink
 
     class CutError(Exception):
@@ -126,26 +127,28 @@ def test_wherever_putting_is_cut_short_a_manifest_has_its_arrays(tmp_path, monke
                 try:
                     apply_changes(near, changes)
                 except CutError:
-                    whole = False
+                    complete = False
                 else:
-                    whole = True
-            found = there(near)
+                    complete = True
+            found = contents(near)
             for name, text in found.items():
                 if name.endswith("manifest.json"):
                     assert found[name.replace("manifest.json", "a.safetensors")] == text
             if "1/config.json" in found and before is None:
                 assert "1/checkpoints/0/manifest.json" in found
-            if whole:
-                assert found == (there(far) if before is not None else {k: v.decode() for k, v in first.files.items()})
+            if complete:
+                assert found == (
+                    contents(far) if before is not None else {k: v.decode() for k, v in first.files.items()}
+                )
                 break
         else:
-            raise AssertionError("never whole")
+            raise AssertionError("no copy was complete")
 
 
-def test_a_log_stays_the_file_that_it_is(tmp_path):
-    """Whoever holds it by the system's lock holds it still."""
+def test_a_log_is_overwritten_in_place(tmp_path):
+    """A process that has locked the log keeps its lock."""
     write(tmp_path, **{"log.txt": "a", "rows.csv": "a"})
     before = (tmp_path / "log.txt").stat().st_ino
     apply_changes(tmp_path, FileChanges({"log.txt": b"ab", "rows.csv": b"ab"}, []))
     assert (tmp_path / "log.txt").stat().st_ino == before
-    assert there(tmp_path) == {"log.txt": "ab", "rows.csv": "ab"}
+    assert contents(tmp_path) == {"log.txt": "ab", "rows.csv": "ab"}

@@ -1,4 +1,4 @@
-"""The processes of a study: how many, what they are asked to do, what happens when they fail or must end."""
+"""The processes of a study: their number, their commands, and what happens when they fail or are interrupted."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ def run(study, **options):
     return run_study(study.file, study.root, study.groups, command=study.command, progress_bar=False, **options)
 
 
-def test_cells_are_trained_then_evaluated_and_never_again(stubbed, capsys):
+def test_cells_are_trained_then_evaluated_once(stubbed, capsys):
     study = stubbed(2, "final_episodes = 30")
     outcome = run(study, jobs=1)
     assert (outcome.cells, outcome.finished, outcome.failed) == (2, 2, {})
@@ -43,36 +43,36 @@ def test_cells_are_trained_then_evaluated_and_never_again(stubbed, capsys):
     trained, evaluated = (words for words, _ in study.calls[:2])
     assert trained[:2] == ["train", "Pendulum-v1"]
     assert trained[trained.index("--total-timesteps") + 1] == "100"
-    assert trained[trained.index("--evaluation-interval") + 1] == "100"  # one episode may last longer
+    assert trained[trained.index("--evaluation-interval") + 1] == "100"  # an episode lasts longer than the run
     assert evaluated[1:4] == [str(study.places[0].run), "--episodes", "30"]
     assert [place.evaluated for place in study.places] == [{"mean_return": 5.5}] * 2
-    said = capsys.readouterr().err
-    assert "Pendulum-v1 plain seed 1: started" in said
-    assert "Pendulum-v1 plain seed 1: finished, evaluation return 5.5" in said
+    messages = capsys.readouterr().err
+    assert "Pendulum-v1 plain seed 1: started" in messages
+    assert "Pendulum-v1 plain seed 1: finished, evaluation return 5.5" in messages
     run(study)
     assert len(study.calls) == 4
 
 
-def test_runs_that_are_random_to_the_end_are_told_before_they_begin(stubbed, capsys):
-    """Once for each configuration in an environment, of which cells are left."""
+def test_mostly_random_runs_are_warned_of_before_they_start(stubbed, capsys):
+    """Once for each configuration and environment with unfinished cells."""
     study = stubbed(2)
     late = "late = { learning_starts = 100 }\nhalf = { learning_starts = 50 }\nsoon = { learning_starts = 5 }\n"
     study.file.write_text(study.file.read_text().replace("plain = {}\n", late))
     study.groups = read_study(study.file)
     run(study, jobs=1)
-    said = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+    messages = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
     advice = "random (learning_starts); train longer, or take e.g. learning_starts = 10 in its options"
-    assert said[:3] == [
+    assert messages[:3] == [
         f"Pendulum-v1 late: nothing will be learned: all 100 steps are {advice}",
         f"Pendulum-v1 half: 50 of 100 steps are {advice.replace('random', 'random before learning begins')}",
         "Pendulum-v1 late seed 0: started",
     ]
-    assert sum("random" in line for line in said) == 2
+    assert sum("random" in line for line in messages) == 2
     run(study)
     assert "random" not in capsys.readouterr().err
 
 
-def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
+def test_commands_carry_all_settings_of_the_study(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(
         "seeds = [3]\ntotal_timesteps = 70\nevaluation_interval = 20\nevaluation_episodes = 4\nfinal_episodes = 6\n"
@@ -85,16 +85,16 @@ def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
     place.path.mkdir(parents=True)
     training = Train.parse(place.arguments()[1:], "ddpg train")
     assert training.args[0].to_json() == group.options
-    asked = vars(training.func)
+    parsed = vars(training.func)
     for name in ("env", "n_envs", "vectorization", "evaluation_interval", "evaluation_episodes", "total_timesteps"):
-        assert asked[name] == getattr(group, {"env": "env_id"}.get(name, name))
-    assert (asked["seed"], asked["wrap"], asked["json"], asked["progress_bar"]) == (
+        assert parsed[name] == getattr(group, {"env": "env_id"}.get(name, name))
+    assert (parsed["seed"], parsed["wrap"], parsed["json"], parsed["progress_bar"]) == (
         3,
         tuple(group.wrappers),
         True,
         False,
     )
-    assert Path(asked["root"], "Pendulum-v1") == place.path
+    assert Path(parsed["root"], "Pendulum-v1") == place.path
     (place.path / "1" / "checkpoints" / "70").mkdir(parents=True)
     (place.path / "1" / "config.json").write_text("{}")
     resuming = vars(Resume.parse(place.arguments()[1:], "ddpg resume"))
@@ -105,7 +105,7 @@ def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
     assert evaluating["allow_import"] == ("gymnasium",)
 
 
-def test_workers_are_asked_for_where_the_study_says_so(tmp_path):
+def test_commands_carry_the_collector_and_the_workers(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(
         "environments = ['Pendulum-v1']\nconfigurations = {a = {collector = 'process', workers = 2}, b = {}}"
@@ -113,14 +113,14 @@ def test_workers_are_asked_for_where_the_study_says_so(tmp_path):
     for group, expected in zip(read_study(path), (("process", 2), ("local", None)), strict=True):
         place = CellFolder(tmp_path / "out", Cell(group, 0))
         place.path.mkdir(parents=True)
-        asked = vars(Train.parse(place.arguments()[1:], "ddpg train").func)
-        assert (asked["collector"], asked["workers"]) == expected
+        parsed = vars(Train.parse(place.arguments()[1:], "ddpg train").func)
+        assert (parsed["collector"], parsed["workers"]) == expected
 
 
 @pytest.mark.parametrize(
     ("jobs", "cores", "threads"), [(2, 4, "2"), (3, 2, "1"), (None, 3, "1"), (1, 3, "3"), (3, 10, "3")]
 )
-def test_as_many_at_a_time_as_there_are_jobs_and_they_share_the_cores(jobs, cores, threads, stubbed, monkeypatch):
+def test_jobs_bound_the_running_cells_which_share_the_cores(jobs, cores, threads, stubbed, monkeypatch):
     monkeypatch.setattr(cell_process, "available_cores", lambda: cores)
     study, at_a_time = stubbed(4), []
     look = lambda _, running: at_a_time.append(len(running))  # noqa: E731
@@ -131,7 +131,7 @@ def test_as_many_at_a_time_as_there_are_jobs_and_they_share_the_cores(jobs, core
     assert [given for _, given in study.calls] == [threads] * 4
 
 
-def test_a_failure_is_one_line_and_the_others_go_on(stubbed, capsys):
+def test_a_failure_is_one_line_and_other_cells_continue(stubbed, capsys):
     study = stubbed([7, 0])
     outcome = run(study, jobs=1)
     assert outcome.finished == 1
@@ -156,7 +156,7 @@ TRACEBACK = """Traceback (most recent call last):
 
 
 @pytest.mark.parametrize(
-    ("output", "why"),
+    ("output", "reason"),
     [
         (f"begun\n{TRACEBACK}RuntimeError: boom\nline2\n", "RuntimeError: boom line2"),
         (f"{TRACEBACK}KeyError: 1\n\nDuring this:\n\n{TRACEBACK}a.b.Bad: x\n  hint: y\n", "a.b.Bad: x hint: y"),
@@ -168,17 +168,17 @@ TRACEBACK = """Traceback (most recent call last):
         ("", "it said nothing"),
     ],
 )
-def test_the_reason_of_a_failure_is_the_whole_message(output, why, stubbed):
+def test_the_reason_of_a_failure_is_its_complete_message(output, reason, stubbed):
     study = stubbed([0])
     (place,) = study.places
     place.path.mkdir(parents=True)
     place.log.write_text(f"{TRACEBACK}OSError: of an earlier start\n{output}")
     process = SimpleNamespace(returncode=1, gone=None)
     job = scheduler.Job(place, "train", process, place.log.stat().st_size - len(output))
-    assert scheduler._failure_reason(job) == f"{why} (status 1)"
+    assert scheduler._failure_reason(job) == f"{reason} (status 1)"
 
 
-def test_one_that_was_killed_goes_on_the_next_time(stubbed):
+def test_a_killed_cell_resumes_in_the_next_call(stubbed):
     study = stubbed([9])
     assert run(study).failed == {"Pendulum-v1 plain seed 9": "ended by SIGKILL"}
     assert study.places[0].state == "interrupted"
@@ -186,26 +186,26 @@ def test_one_that_was_killed_goes_on_the_next_time(stubbed):
     assert [words[0] for words, _ in study.calls] == ["train", "resume"]
 
 
-def test_one_that_ends_without_getting_on_is_not_started_for_ever(stubbed):
+def test_a_cell_that_ends_without_progress_is_not_restarted(stubbed):
     study = stubbed([6])
     assert "before its goal" in run(study).failed["Pendulum-v1 plain seed 6"]
     assert len(study.calls) == 1
 
 
-def test_what_is_printed_beside_a_result_fails_that_cell_alone(stubbed):
+def test_extra_output_beside_a_result_fails_only_that_cell(stubbed):
     study = stubbed([5, 0], "final_episodes = 30")
     outcome = run(study, jobs=1)
     assert outcome.finished == 1
     assert "Pendulum-v1 plain seed 0" not in outcome.failed
-    why = outcome.failed["Pendulum-v1 plain seed 5"]
-    assert "is not readable as JSON" in why
-    assert why.endswith("something else was printed beside the evaluation's result (status 4)")
+    reason = outcome.failed["Pendulum-v1 plain seed 5"]
+    assert "is not readable as JSON" in reason
+    assert reason.endswith("something else was printed beside the evaluation's result (status 4)")
     assert not study.places[0].final.exists()
     assert study.places[0].state == "failed"
 
 
 @pytest.mark.parametrize("text", ["hello\n{}", "[]", '{"mean_return": "good"}'])
-def test_a_damaged_note_of_a_cell_says_what_to_do(text, stubbed):
+def test_a_damaged_file_of_a_cell_is_refused_by_name(text, stubbed):
     (place,) = stubbed([0], "final_episodes = 30").places
     place.path.mkdir(parents=True)
     place.final.write_text(text)
@@ -220,12 +220,12 @@ def test_a_damaged_note_of_a_cell_says_what_to_do(text, stubbed):
     ("saves", "words", "states"),
     [(40, "interrupted at step 40", ["interrupted", "waiting"]), (100, "finished", ["finished", "waiting"])],
 )
-def test_a_request_lets_cells_save_and_starts_no_others(saves, words, states, stubbed, monkeypatch):
-    """A cell that is asked to stop at its goal has reached it."""
+def test_a_stop_request_lets_cells_save_and_starts_no_others(saves, words, states, stubbed, monkeypatch):
+    """A cell whose saved step is its last one has finished."""
     monkeypatch.setenv("STUB_SAVES", str(saves))
-    study, said = stubbed([8, 0]), []
+    study, messages = stubbed([8, 0]), []
     request = signals.StopRequest()
-    scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, said.append)
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, messages.append)
     place = study.places[0]
 
     def look():
@@ -234,23 +234,23 @@ def test_a_request_lets_cells_save_and_starts_no_others(saves, words, states, st
 
     scheduler.run(look)
     assert place.saved == saves
-    assert said[-1] == f"Pendulum-v1 plain seed 8: {words}"
+    assert messages[-1] == f"Pendulum-v1 plain seed 8: {words}"
     assert scheduler.failed == {}
     assert [place.state for place in study.places] == states
     outcome = run(study)
     assert (outcome.finished, outcome.failed) == (2, {})
 
 
-def test_what_somebody_else_finished_meanwhile_is_not_begun_anew(stubbed):
-    study, said = stubbed([0, 1]), []
-    scheduler = Scheduler(study.places, LocalEngine(1, study.command), signals.StopRequest(), said.append)
+def test_a_cell_that_another_process_finished_is_not_started(stubbed):
+    study, messages = stubbed([0, 1]), []
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), signals.StopRequest(), messages.append)
     train_by_hand(study.places[1], [1.0, 2.0])
     scheduler.run()
     assert [words[words.index("--seed") + 1] for words, _ in study.calls] == ["0"]
     assert [place.state for place in study.places] == ["finished", "finished"]
 
 
-def test_before_a_second_signal_ends_the_command_the_cells_are_asked(stubbed):
+def test_cells_are_terminated_before_a_second_signal_ends_the_command(stubbed):
     study, request, codes = stubbed([8]), signals.StopRequest(), []
     scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, lambda _: None)
 
@@ -264,7 +264,7 @@ def test_before_a_second_signal_ends_the_command_the_cells_are_asked(stubbed):
     assert request.before_end is signals.ignore
 
 
-def test_what_goes_wrong_here_ends_the_processes(stubbed):
+def test_an_error_in_the_scheduler_terminates_the_cells(stubbed):
     study = stubbed([8])
     place = study.places[0]
     scheduler = Scheduler(study.places, LocalEngine(1, study.command), signals.StopRequest(), lambda _: None)
@@ -279,14 +279,14 @@ def test_what_goes_wrong_here_ends_the_processes(stubbed):
     assert [job.process.returncode for job in scheduler.running.values()] == [143]
 
 
-def test_on_a_terminal_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch, capsys):
+def test_a_terminal_shows_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch, capsys):
     study = stubbed(2)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr(study_progress, "REFRESH_INTERVAL", 0.0)
     run_study(study.file, study.root, study.groups, jobs=1, command=study.command)
-    said = capsys.readouterr().err
-    assert "100/200" in said
-    assert "200/200" in said
+    messages = capsys.readouterr().err
+    assert "100/200" in messages
+    assert "200/200" in messages
     run_study(study.file, study.root, study.groups, jobs=1, command=study.command, progress_bar=False)
     assert "/200" not in capsys.readouterr().err
 
@@ -299,8 +299,8 @@ gymnasium.register("Own-v0", Counting)
 """
 
 
-def test_a_module_of_the_working_directory_takes_the_place_of_no_other(tmp_path):
-    """An environment's own module is found there all the same, as by ``ddpg train``."""
+def test_a_module_in_the_working_directory_shadows_no_other(tmp_path):
+    """An environment's module is still found there, as by ``ddpg train``."""
     (tmp_path / "own.py").write_text(OWN)
     for name in ("random", "tyro"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('of the working directory')")
@@ -317,7 +317,7 @@ def test_a_module_of_the_working_directory_takes_the_place_of_no_other(tmp_path)
     assert read_config(tmp_path / "runs" / "Own-v0" / "1")["command"] == ["ddpg", *words, "--no-progress-bar"]
 
 
-def test_one_process_owns_a_study_and_a_cell(stubbed):
+def test_one_process_at_a_time_owns_a_study(stubbed):
     study = stubbed([0])
     study.root.mkdir()
     with run_lock(study.root), refuses(UsageError, "in use"):
@@ -330,24 +330,24 @@ def test_a_cell_that_another_process_trains_is_waited_for(stubbed):
     run(study)
     place = study.places[0]
     (place.run / "checkpoints" / "100").rename(place.run / "checkpoints" / "50")
-    said = []
+    messages = []
     with contextlib.ExitStack() as other:
         other.enter_context(run_lock(place.run))
         assert place.state == "running"
 
-        def say(line):
-            said.append(line)
+        def report(line):
+            messages.append(line)
             if "another process" in line:
                 other.close()
 
-        scheduler = Scheduler([place], LocalEngine(1, study.command), signals.StopRequest(), say)
+        scheduler = Scheduler([place], LocalEngine(1, study.command), signals.StopRequest(), report)
         scheduler.run()
     assert not scheduler.failed
     assert place.state == "finished"
-    assert [line.partition(": ")[2].split()[0] for line in said] == ["another", "goes", "finished"]
+    assert [line.partition(": ")[2].split()[0] for line in messages] == ["another", "goes", "finished"]
 
 
-def test_one_that_is_held_is_waited_for(stubbed):
+def test_a_cell_with_a_locked_log_is_waited_for(stubbed):
     study = stubbed([0])
     place = study.places[0]
     place.path.mkdir(parents=True)
@@ -359,14 +359,14 @@ def test_one_that_is_held_is_waited_for(stubbed):
     assert place.state == "finished"
 
 
-def test_a_process_of_its_own_hands_its_lock_on_to_no_program(stubbed):
+def test_a_program_that_a_cell_starts_does_not_inherit_its_lock(stubbed):
     study = stubbed([0])
     place = study.places[0]
     place.path.mkdir(parents=True)
     starts = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'])"
     keeps = f"{starts}; sys.stdin.read(); import time; time.sleep(1)"
     cell = cell_process.CellProcess(place, [sys.executable, "-S", "-c", keeps], {})
-    session = cell._process.pid  # which leads it
+    session = cell._process.pid  # its leader's process id
     try:
         assert place.state == "running"
         cell.wait(60)
@@ -376,7 +376,7 @@ def test_a_process_of_its_own_hands_its_lock_on_to_no_program(stubbed):
         os.killpg(session, signal.SIGKILL)
 
 
-def test_folders_that_begin_with_a_dash_are_no_flags(stubbed, monkeypatch, tmp_path):
+def test_folders_that_begin_with_a_dash_are_not_read_as_flags(stubbed, monkeypatch, tmp_path):
     study = stubbed([0], "final_episodes = 1")
     monkeypatch.chdir(tmp_path)
     place = CellFolder(Path("-out"), study.places[0].cell)
@@ -402,7 +402,7 @@ run_study(Path(study), Path(root), read_study(study), jobs=2, command=command, p
 """
 
 
-def test_a_study_that_is_killed_leaves_nothing_computing_and_goes_on_at_once(stubbed):
+def test_a_killed_study_leaves_no_processes_and_resumes_at_once(stubbed):
     study = stubbed([8, 0])
     place = study.places[0]
     words = [sys.executable, "-c", KILLED, str(study.file), str(study.root), *study.command]
@@ -413,7 +413,7 @@ def test_a_study_that_is_killed_leaves_nothing_computing_and_goes_on_at_once(stu
         killed.send_signal(signal.SIGKILL)
     outcome = run(study)
     assert (outcome.finished, outcome.failed) == (2, {})
-    assert [call[0][0] for call in study.calls].count("train") == 2  # nothing was begun anew
+    assert [call[0][0] for call in study.calls].count("train") == 2  # no cell was started from step 0 again
     assert place.saved == 100
 
 
@@ -443,7 +443,7 @@ def test_a_killed_study_ends_with_the_same_table(tmp_path):
         while not any(place.saved >= 200 for place in places):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=0.02)
-                pytest.fail("it ended before it was killed")
+                pytest.fail("the study ended before it was killed")
         process.send_signal(signal.SIGKILL)
     assert {place.state for place in places} != {"finished"}
     subprocess.run(words(killed), check=True, stdout=subprocess.DEVNULL)

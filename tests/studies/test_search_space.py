@@ -1,4 +1,4 @@
-"""What tuning varies: the tables of the package, and what a file of one's own may say."""
+"""Search spaces of tuning: the built-in ones, files that replace or extend them, and their validation."""
 
 import pytest
 from agent_options import DQN_PRESETS
@@ -20,7 +20,7 @@ def space(tmp_path, text, base=BASE, algorithm="DDPG"):
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
-def test_the_tables_of_the_package_hold(algorithm):
+def test_built_in_spaces_hold_valid_values(algorithm):
     kind = CONFIGS[algorithm]
     found = read_space(algorithm, kind().to_json())
     assert len(found) >= 8
@@ -47,8 +47,8 @@ def test_every_preset_can_be_tuned_and_is_in_its_own_space(env_id):
         assert field.to_stored(base[name]) is not None, name
 
 
-def test_of_the_table_what_the_ground_refuses_or_does_not_read_is_left_out(tmp_path):
-    """Without target networks τ is read by nobody, and the critics' norm has to be what it is."""
+def test_options_that_the_base_refuses_or_ignores_are_left_out(tmp_path):
+    """Without target networks τ has no effect, and the critics' norm must not change."""
     plus = preset_config("HalfCheetah-v5").to_json()
     whole, found = read_space("DDPG", BASE), read_space("DDPG", plus)
     assert {*whole} - {*found} == {"tau", "norm"}
@@ -57,10 +57,10 @@ def test_of_the_table_what_the_ground_refuses_or_does_not_read_is_left_out(tmp_p
     assert "tau" not in read_space("DQN", DQNConfig(target_update_interval=100).to_json())
     with refuses(UsageError, "norm layer target none"):
         space(tmp_path, "extend = true\nnorm = ['renorm', 'layer']", plus)
-    assert space(tmp_path, "tau = [0.1, 0.2]", plus) == {"tau": Choices([0.1, 0.2])}  # whoever asks for it
+    assert space(tmp_path, "tau = [0.1, 0.2]", plus) == {"tau": Choices([0.1, 0.2])}  # where a file lists it
 
 
-def test_what_a_file_says(tmp_path):
+def test_a_file_is_read_into_ranges_and_choices(tmp_path):
     found = space(
         tmp_path,
         "n_steps = { low = 1, high = 5 }\nupdates_per_step = [1, 0.5]\nhidden = [[8, 8], [16]]\n"
@@ -75,7 +75,7 @@ def test_what_a_file_says(tmp_path):
     }
 
 
-def test_a_file_takes_the_place_of_the_table_or_changes_it(tmp_path):
+def test_a_file_replaces_or_extends_the_built_in_space(tmp_path):
     whole = read_space("DDPG", BASE)
     assert {*space(tmp_path, "gamma = [0.9, 0.99]")} == {"gamma"}
     narrowed = space(tmp_path, "extend = true\ngamma = [0.9, 0.99]\nhidden = false\nn_steps = [1, 3]")
@@ -85,7 +85,7 @@ def test_a_file_takes_the_place_of_the_table_or_changes_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("gama = [0.9]", "gama 'gamma'"),
         ("gamma = 0.9", "gamma 0.9 choices range low high log extend false"),
@@ -112,15 +112,15 @@ def test_a_file_takes_the_place_of_the_table_or_changes_it(tmp_path):
         ("", "varies nothing"),
     ],
 )
-def test_what_is_wrong_is_named(text, says, tmp_path):
-    if says is None:  # of these two options, none goes with the other, but with the base's Adam
+def test_invalid_files_are_refused(text, message, tmp_path):
+    if message is None:  # neither option is valid with the other, but each with the base's
         space(tmp_path, text)
         return
-    with refuses(UsageError, says):
+    with refuses(UsageError, message):
         space(tmp_path, text)
 
 
-def test_a_value_that_needs_another_option_is_refused_where_nothing_varies_that(tmp_path):
+def test_a_value_that_needs_another_option_is_refused_unless_that_is_set_or_varied(tmp_path):
     with refuses(UsageError, "priority_exponent 0.5 prioritised"):
         space(tmp_path, "priority_exponent = [0.5]")
     both = space(tmp_path, "priority_exponent = [0.5]\nprioritised = ['none', 'proportional']")
@@ -129,19 +129,19 @@ def test_a_value_that_needs_another_option_is_refused_where_nothing_varies_that(
     assert {*space(tmp_path, "priority_exponent = [0.5]", base)} == {"priority_exponent"}
 
 
-def test_values_are_kept_and_come_back():
+def test_values_are_stored_and_restored():
     whole, choices = Range(1, 8, log=False, whole=True), Choices([None, [8, 8], False])
     assert (whole.to_stored(1), whole.to_stored(8), whole.to_stored(9), whole.to_stored(None)) == (1, 8, None, None)
     assert whole.value(3.0) == 3
     assert type(whole.value(3.0)) is int
     assert [choices.value(choices.to_stored(value)) for value in choices.checked_values] == choices.checked_values
     assert choices.to_stored("layer") is None
-    for field, kept in ((whole, 9), (whole, "3"), (choices, '"layer"'), (choices, None)):
-        with refuses(ValueError, repr(kept)):
-            field.value(kept)
+    for field, stored in ((whole, 9), (whole, "3"), (choices, '"layer"'), (choices, None)):
+        with refuses(ValueError, repr(stored)):
+            field.value(stored)
 
 
-def test_options_with_changes_are_all_options():
+def test_config_of_returns_all_options():
     options = config_of("DQN", DQNConfig(gamma=0.5).to_json(), {"hidden": [8], "norm": None})
     assert options == DQNConfig(gamma=0.5, hidden=(8,)).to_json()
     with refuses(UsageError, "noise_scale"):

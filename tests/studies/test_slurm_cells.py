@@ -1,4 +1,4 @@
-"""Cells as array jobs of Slurm, whose commands tests/fake_slurm.py plays: what is submitted, and how jobs end."""
+"""Cells as array jobs of Slurm, whose commands ``tests/fake_slurm.py`` replaces: submission, and how jobs end."""
 
 import json
 import os
@@ -60,9 +60,9 @@ def test_a_study_is_one_array_whose_jobs_train_and_evaluate(slurm, stubbed, caps
     assert [words[0] for words, _ in study.calls] == ["train", "evaluate"] * 3
     assert {threads for _, threads in study.calls} == {"2"}
     assert [place.evaluated for place in study.places] == [{"mean_return": 5.5}] * 3
-    said = capsys.readouterr().err
-    assert "plain seed 1: queued" in said
-    assert "plain seed 1: finished, evaluation return 5.5" in said
+    messages = capsys.readouterr().err
+    assert "plain seed 1: queued" in messages
+    assert "plain seed 1: finished, evaluation return 5.5" in messages
     run(study)
     assert len(slurm.calls("sbatch")) == 1
 
@@ -97,12 +97,12 @@ def test_a_cells_failure_is_one_line_with_its_log(slurm, stubbed, capsys):
     assert [place.state for place in study.places] == ["finished", "failed", "interrupted", "failed"]
 
 
-def test_out_of_memory_fails_until_it_is_tried_again_with_more(slurm, stubbed):
+def test_out_of_memory_is_a_failure_until_retried(slurm, stubbed):
     study = stubbed(2)
     slurm.plan({1: ["OUT_OF_MEMORY"]})
-    why = run(study).failed["Pendulum-v1 plain seed 1"]
-    assert "1_1 on node7 ended as OUT_OF_MEMORY" in why
-    assert "--slurm-memory" in why
+    reason = run(study).failed["Pendulum-v1 plain seed 1"]
+    assert "1_1 on node7 ended as OUT_OF_MEMORY" in reason
+    assert "--slurm-memory" in reason
     assert study.places[1].state == "failed"
     assert len(study.calls) == 1
     assert run(study).finished == 1
@@ -119,14 +119,14 @@ def test_a_job_that_slurm_ended_is_submitted_again(state, slurm, stubbed, capsys
     assert len(slurm.calls("sbatch")) == 2
 
 
-def test_a_job_that_is_lost_again_and_again_ends_as_failed(slurm, stubbed):
+def test_a_job_that_is_lost_four_times_fails(slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: ["NODE_FAIL"] * 9})
     assert run(study).failed == {"Pendulum-v1 plain seed 0": "Slurm job 4_0 on node7 ended as NODE_FAIL"}
     assert study.places[0].state == "waiting"
 
 
-def test_a_job_cancelled_by_hand_is_said_and_goes_on_the_next_time(slurm, stubbed):
+def test_a_job_cancelled_by_hand_is_reported_and_resumed_by_the_next_call(slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: ["CANCELLED"]})
     assert "1_0 on node7 ended as CANCELLED" in run(study).failed["Pendulum-v1 plain seed 0"]
@@ -144,15 +144,15 @@ def test_a_job_in_any_other_state_is_waited_for(state, slurm, stubbed):
     assert len(slurm.calls("squeue")) == 2
 
 
-def test_an_interpreter_that_the_node_lacks_is_the_reason(slurm, stubbed, monkeypatch):
+def test_an_interpreter_that_the_node_lacks_is_named(slurm, stubbed, monkeypatch):
     study = stubbed(1)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    why = run(study).failed["Pendulum-v1 plain seed 0"]
-    assert "/nowhere/python" in why
-    assert "(status 127)" in why
+    reason = run(study).failed["Pendulum-v1 plain seed 0"]
+    assert "/nowhere/python" in reason
+    assert "(status 127)" in reason
 
 
-def test_slurm_that_forgets_a_job_costs_nothing_once_its_result_is_there(slurm, stubbed):
+def test_the_result_of_a_job_that_slurm_forgot_counts(slurm, stubbed):
     study = stubbed([0, 7])
     (slurm.folder / "forgets").touch()
     outcome = run(study)
@@ -175,7 +175,7 @@ def test_without_a_result_and_without_accounting_a_job_is_submitted_again(slurm,
     assert "Slurm job 1_0 has ended without a result" in capsys.readouterr().err
 
 
-def test_a_result_may_come_later_than_the_end_of_its_job(slurm, stubbed, monkeypatch):
+def test_a_result_may_arrive_after_its_job_has_ended(slurm, stubbed, monkeypatch):
     monkeypatch.setattr(slurm_cells, "PATIENCE", 1000.0)
     study = stubbed(1)
     slurm.plan({0: ["COMPLETED"]})
@@ -187,7 +187,7 @@ def test_a_result_may_come_later_than_the_end_of_its_job(slurm, stubbed, monkeyp
     assert process.poll() == 3
 
 
-def test_a_controller_that_is_away_is_waited_for(slurm, stubbed):
+def test_an_unreachable_controller_is_waited_for(slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"]})
     engine = SlurmEngine(command=study.command)
@@ -200,8 +200,8 @@ def test_a_controller_that_is_away_is_waited_for(slurm, stubbed):
     assert process.poll() == 0
 
 
-def test_a_controller_that_is_away_when_a_study_is_started_again_is_waited_for(slurm, stubbed, capsys, monkeypatch):
-    """Until it is known which cells have jobs, none is submitted; Slurm is asked once in the interval."""
+def test_a_restarted_study_waits_for_an_unreachable_controller(slurm, stubbed, capsys, monkeypatch):
+    """No job is submitted before it is known which cells have one; ``squeue`` runs once per interval."""
     study = stubbed(1)
     CellBatch(study.root, 0).script.parent.mkdir(parents=True)  # an earlier call left it
     slurm.fails("squeue", "squeue: error: Unable to contact slurm controller")
@@ -222,7 +222,7 @@ def test_a_controller_that_is_away_when_a_study_is_started_again_is_waited_for(s
     assert capsys.readouterr().err.count("waiting for the cluster: squeue failed with status 1") == 1
 
 
-def test_what_sbatch_submitted_before_it_timed_out_is_found_by_its_name(slurm, stubbed, monkeypatch):
+def test_jobs_of_an_sbatch_that_timed_out_are_found_by_name(slurm, stubbed, monkeypatch):
     study = stubbed(2)
     submit = slurm_commands.submit
 
@@ -246,7 +246,7 @@ def test_an_sbatch_that_times_out_is_repeated(slurm, stubbed, monkeypatch):
     assert run(study).finished == 2
 
 
-def test_what_slurm_refuses_is_one_line_and_ends_the_study(slurm, stubbed):
+def test_a_refusal_by_slurm_is_one_line_and_ends_the_study(slurm, stubbed):
     study = stubbed(3)
     slurm.fails(
         "sbatch", "sbatch: error: invalid partition specified: nope\nsbatch: error: CellBatch job submission failed"
@@ -259,7 +259,7 @@ def test_what_slurm_refuses_is_one_line_and_ends_the_study(slurm, stubbed):
     assert run(study).finished == 3
 
 
-def test_jobs_of_a_study_that_was_killed_are_followed_not_submitted_again(slurm, stubbed, capsys):
+def test_jobs_of_a_killed_study_are_followed_not_submitted_again(slurm, stubbed, capsys):
     study = stubbed(2)
     slurm.plan({0: ["RUNNING"] * 2, 1: ["PENDING"] * 2})
     engine = SlurmEngine(command=study.command)
@@ -272,7 +272,7 @@ def test_jobs_of_a_study_that_was_killed_are_followed_not_submitted_again(slurm,
     assert "plain seed 1: its job of before is followed" in capsys.readouterr().err
 
 
-def test_a_cell_that_runs_in_a_job_of_before_is_not_taken_for_another_process(slurm, stubbed):
+def test_a_cell_in_an_earlier_job_is_not_taken_for_another_process(slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"] * 9})
     (place,) = study.places
@@ -282,13 +282,13 @@ def test_a_cell_that_runs_in_a_job_of_before_is_not_taken_for_another_process(sl
     engine.refresh()
     with run_lock(place.run):
         assert place.state == "running"
-        assert engine.holds(place) is False  # its own
+        assert engine.holds(place) is False  # its own job
         cells = Scheduler([place], SlurmEngine(command=study.command), StopRequest(), print)
         cells._start_waiting()
         assert [job.process.job for job in cells.running.values()] == ["1_0"]
 
 
-def test_jobs_of_another_folder_are_not_ours(slurm, stubbed, tmp_path):
+def test_jobs_of_another_folder_are_ignored(slurm, stubbed, tmp_path):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"] * 4})
     engine = SlurmEngine(command=study.command)
@@ -302,7 +302,7 @@ def test_jobs_of_another_folder_are_not_ours(slurm, stubbed, tmp_path):
     assert job_prefix(tmp_path / "a") != job_prefix(tmp_path / "b")
 
 
-def test_a_job_that_waits_is_cancelled_and_one_that_runs_is_asked_until_it_ends(slurm, stubbed):
+def test_terminate_cancels_pending_jobs_and_signals_running_ones_until_they_end(slurm, stubbed):
     study = stubbed(3)
     slurm.plan({0: ["PENDING", "PENDING"], 1: ["RUNNING"] * 3})
     engine = SlurmEngine(command=study.command)
@@ -315,8 +315,8 @@ def test_a_job_that_waits_is_cancelled_and_one_that_runs_is_asked_until_it_ends(
         process.terminate()
     assert withdrawn.returncode == -15
     assert slurm.jobs["1_0"]["state"] == "CANCELLED"
-    asked = [words for words in slurm.calls("scancel") if words[-1] == "1_1"]
-    assert asked == [["--state=PENDING", "1_1"], ["--batch", "--signal=USR2", "1_1"]]
+    signals = [words for words in slurm.calls("scancel") if words[-1] == "1_1"]
+    assert signals == [["--state=PENDING", "1_1"], ["--batch", "--signal=USR2", "1_1"]]
     running.poll()
     assert len([words for words in slurm.calls("scancel") if words[-1] == "1_1"]) == 4
     assert waiting.returncode == -15
@@ -324,7 +324,7 @@ def test_a_job_that_waits_is_cancelled_and_one_that_runs_is_asked_until_it_ends(
 
 
 @pytest.mark.parametrize("name", slurm_commands.COMMANDS)
-def test_a_command_that_is_missing_is_one_line(name, slurm, stubbed, monkeypatch):
+def test_a_missing_slurm_command_is_a_one_line_error(name, slurm, stubbed, monkeypatch):
     (slurm.folder / name).unlink()
     monkeypatch.setenv("PATH", str(slurm.folder))
     with refuses(UsageError, f"slurm '{name}' PATH") as caught:
@@ -333,13 +333,13 @@ def test_a_command_that_is_missing_is_one_line(name, slurm, stubbed, monkeypatch
     assert not stubbed(1).root.exists()
 
 
-def test_options_of_jobs_are_for_slurm_alone():
+def test_slurm_options_need_the_slurm_engine():
     with refuses(UsageError, "slurm_partition long engine process"):
         check_engine("process", None, SlurmOptions(slurm_partition="long"))
     check_engine("process", None, SlurmOptions())
 
 
-def test_the_command_line_hands_them_on(slurm, stubbed, monkeypatch):
+def test_the_command_line_passes_slurm_options_on(slurm, stubbed, monkeypatch):
     study = stubbed(1)
     given = []
     monkeypatch.setattr("ddpg.studies.scheduler.run_study", lambda *_, **options: given.append(options) or exit(7))
@@ -370,18 +370,18 @@ def test_the_command_line_hands_them_on(slurm, stubbed, monkeypatch):
         ("slurm_option", ("--comment=a\nb",)),
     ],
 )
-def test_values_that_slurm_cannot_take_are_refused(name, value):
+def test_invalid_slurm_options_are_refused(name, value):
     with refuses(UsageError, name):
         SlurmOptions(**{name: value})
 
 
 @pytest.mark.parametrize("text", ["90", "90:00", "02:00:00", "1-12", "1-12:30", "1-12:30:00"])
-def test_times_as_sbatch_takes_them(text):
+def test_all_time_formats_of_sbatch_are_accepted(text):
     assert f"--time={text}" in SlurmOptions(slurm_time=text).sbatch_words()
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(sorted(ENDED | RUNNING)), st.integers(-60, 255))))
-def test_what_squeue_lists_is_read_back(jobs):
+def test_squeue_output_is_parsed(jobs):
     lines, expected = [], {}
     for index, (name, state, status) in enumerate(jobs):
         raw = -status if status < 0 else status << 8
@@ -392,14 +392,14 @@ def test_what_squeue_lists_is_read_back(jobs):
         assert slurm_commands.jobs() == expected
 
 
-def test_accounting_is_read(monkeypatch):
+def test_sacct_output_is_parsed(monkeypatch):
     monkeypatch.setattr(slurm_commands, "_call", lambda *words: "CANCELLED by 1000|0:15|node3\n")
     assert slurm_commands.ended_job("5_1") == JobState("5_1", "CANCELLED", -15, "node3")
     monkeypatch.setattr(slurm_commands, "_call", lambda *words: "")
     assert slurm_commands.ended_job("5_1") is None
 
 
-def test_what_a_node_may_import_is_told_by_the_script_not_by_the_file(slurm, stubbed, monkeypatch, capfd):
+def test_a_node_takes_allowed_imports_from_the_script_not_from_the_file(slurm, stubbed, monkeypatch, capfd):
     study = stubbed(1)
     batch = CellBatch(study.root, 0)
     batch.write(study.places, study.command)
@@ -425,15 +425,15 @@ def test_a_damaged_list_of_cells_is_refused(stubbed):
     assert batch.status(0) is None
 
 
-class Asked:
-    """A cell's job on its node, to which signals are sent once its stub of a command is ready (seed 8)."""
+class SignalledJob:
+    """A cell's job on its node, which receives signals once its stub command is ready (seed 8)."""
 
     def __init__(self, study):
         self.job = NodeJob(study.places[0], study.command, 1)
         study.places[0].path.mkdir(parents=True, exist_ok=True)
         self.study = study
 
-    def returns(self, monkeypatch, *numbers):
+    def run(self, monkeypatch, *numbers):
         ready = lambda: (run := self.study.places[0].run) is not None and (run / "ready").exists()  # noqa: E731
         wait = slurm_node.CellProcess.wait
 
@@ -442,7 +442,7 @@ class Asked:
                 pass
             for number in numbers:
                 self.job._handle(number, None)
-                if number == signal.SIGTERM:  # Slurm sends it to the cell, too
+                if number == signal.SIGTERM:  # Slurm sends it to the cell too
                     process.terminate()
             wait(process)
 
@@ -462,12 +462,12 @@ class Asked:
 )
 def test_a_cell_on_a_node_saves_at_each_signal(numbers, status, requeues, stubbed, monkeypatch):
     study = stubbed([8])
-    asked = Asked(study)
-    assert (asked.returns(monkeypatch, *numbers), asked.job.requeues) == (status, requeues)
+    signalled = SignalledJob(study)
+    assert (signalled.run(monkeypatch, *numbers), signalled.job.requeues) == (status, requeues)
     assert study.places[0].saved == 40
 
 
-def test_a_time_limit_that_allows_no_step_does_not_requeue_for_ever(stubbed, monkeypatch):
+def test_a_time_limit_too_short_for_one_step_does_not_requeue(stubbed, monkeypatch):
     study = stubbed([8])
     job = NodeJob(study.places[0], study.command, 1)
     study.places[0].path.mkdir(parents=True)
@@ -478,7 +478,7 @@ def test_a_time_limit_that_allows_no_step_does_not_requeue_for_ever(stubbed, mon
     assert (study.calls, job.requeues) == ([], False)
 
 
-def test_a_job_requeues_itself_before_its_time_is_over(slurm, stubbed, monkeypatch):
+def test_a_job_requeues_itself_before_its_time_limit(slurm, stubbed, monkeypatch):
     study = stubbed([8])
     batch = CellBatch(study.root, 0)
     batch.write(study.places, study.command)
@@ -507,7 +507,7 @@ def test_a_cell_that_another_process_still_trains_is_waited_for(stubbed, monkeyp
     assert len(naps) == 1
 
 
-def test_a_tuning_on_slurm_has_ten_trials_at_a_time(slurm, tmp_path, monkeypatch):
+def test_a_tuning_on_slurm_runs_ten_trials_at_a_time_by_default(slurm, tmp_path, monkeypatch):
     study = Tuning(tmp_path, monkeypatch)
     given = []
 
@@ -522,7 +522,7 @@ def test_a_tuning_on_slurm_has_ten_trials_at_a_time(slurm, tmp_path, monkeypatch
     assert [arguments[:2] for arguments in given] == [("slurm", 10), ("slurm", 3)]
 
 
-def test_trials_are_tuned_on_slurm_as_they_are_here(slurm, tmp_path, monkeypatch):
+def test_a_tuning_on_slurm_equals_a_local_one(slurm, tmp_path, monkeypatch):
     values = []
     for engine in ("process", "slurm"):
         (tmp_path / engine).mkdir()

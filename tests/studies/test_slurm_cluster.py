@@ -19,7 +19,7 @@ from ddpg.studies.study import cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
 
 TOOL = str(Path(__file__).parents[1] / "tools" / "slurm_cluster")
-STEPS = 20_000  # some ten seconds, so that cells can be met midway
+STEPS = 20_000  # about ten seconds, so that cells can be interrupted midway
 STUDY = """
 environments = ["Pendulum-v1"]
 seeds = {seeds}
@@ -42,7 +42,7 @@ pytestmark = [
 
 
 class Cluster:
-    """Three nodes of one CPU."""
+    """A Slurm cluster of three nodes with one CPU each."""
 
     nodes = ("node1", "node2", "node3")
 
@@ -53,7 +53,7 @@ class Cluster:
         subprocess.run([TOOL, words[0], str(self.folder), *words[1:]], check=True, stdout=subprocess.DEVNULL)
 
     def running(self, root):
-        """Return the cells that run at the moment: node, job, folder."""
+        """Return node, job and folder of each cell that is running."""
         found, prefix = [], job_prefix(root)
         for (name, index), state in slurm_commands.jobs().items():
             if state.state == "RUNNING" and name.startswith(prefix):
@@ -62,7 +62,7 @@ class Cluster:
         return found
 
     def midway(self, root, node=None):
-        """Wait for a cell that has saved, and is not at its end, on a node; return its job and folder."""
+        """Wait for a running cell (on ``node``) that has saved but is not near its end; return its job and folder."""
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             for where, job, folder in self.running(root):
@@ -70,8 +70,8 @@ class Cluster:
                     return job, folder
         raise AssertionError(f"no cell is midway on {node}")
 
-    def requeued(self, job):
-        """Wait until Slurm has requeued a job: until then it lists one as running whose node was killed."""
+    def wait_until_requeued(self, job):
+        """Wait until Slurm has requeued a job; until then it lists a job of a killed node as running."""
         deadline = time.monotonic() + 120
         while self.restarts(job) == 0:
             assert time.monotonic() < deadline, f"{job} is not requeued"
@@ -95,20 +95,20 @@ def cluster(tmp_path_factory):
             found.tool("stop")
 
 
-def begun(folder, root, *words):
+def start_study(folder, root, *words):
     arguments = ["study", str(folder / "study.toml"), "--root", str(root), "--no-progress-bar", "--json", *words]
-    log = (folder / "said.txt").open("a")
+    log = (folder / "stderr.txt").open("a")
     command = [sys.executable, "-m", "ddpg", *arguments]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
 
 
-def described(folder, seeds):
+def write_study(folder, seeds):
     (folder / "study.toml").write_text(STUDY.format(seeds=seeds, steps=STEPS))
     return [CellFolder(folder / "slurm", cell) for cell in cells_of(read_study(folder / "study.toml"))]
 
 
-def numbers(root):
-    """Return a study's numbers, without seconds and sums over them: its rows, and all arrays of its checkpoints."""
+def results(root):
+    """Return a study's rows and digests of all arrays of its checkpoints, without times."""
     rows = [row for row in (root / "results.csv").read_text().splitlines() if "second" not in row.split(",")[-2]]
     arrays = {
         (path.relative_to(root).as_posix(), name): hashlib.sha256(array.tobytes()).hexdigest()
@@ -119,10 +119,10 @@ def numbers(root):
     return rows, arrays
 
 
-def test_twelve_cells_whose_nodes_are_killed_end_as_on_one_machine(cluster, tmp_path):
-    """To the last bit; besides three killed nodes a preemption, a requeueing by hand, and the end of a job's time."""
-    places, root = described(tmp_path, 6), tmp_path / "slurm"
-    study = begun(tmp_path, root, "--engine", "slurm")
+def test_twelve_cells_with_killed_nodes_equal_a_local_study(cluster, tmp_path):
+    """Bit for bit, with three killed nodes, a preemption, a requeue by hand and a reached time limit."""
+    places, root = write_study(tmp_path, 6), tmp_path / "slurm"
+    study = start_study(tmp_path, root, "--engine", "slurm")
     interrupted = {}
     for node in cluster.nodes:
         job, place = cluster.midway(root, node)
@@ -130,55 +130,55 @@ def test_twelve_cells_whose_nodes_are_killed_end_as_on_one_machine(cluster, tmp_
         interrupted[job] = place
         cluster.tool("revive", node)
     for job in interrupted:
-        cluster.requeued(job)
+        cluster.wait_until_requeued(job)
     job, place = cluster.midway(root)
     subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)  # as Slurm does before the time limit
-    cluster.requeued(job)
+    cluster.wait_until_requeued(job)
     interrupted[job] = place
     job, place = cluster.midway(root)
     assert slurm_commands.requeue(job)
-    cluster.requeued(job)
+    cluster.wait_until_requeued(job)
     interrupted[job] = place
     job, place = cluster.midway(root)
     everything = ["--partition=short", "--nodes=3", "--wait", "--output=/dev/null", "--wrap=true"]
     subprocess.run(["sbatch", *everything], check=True, stdout=subprocess.DEVNULL)
     interrupted[job] = place
-    assert study.wait(timeout=1800) == 0, (tmp_path / "said.txt").read_text()
-    said = (tmp_path / "said.txt").read_text()
-    assert said.count("finished, evaluation return") == 12
-    assert "lost at step" not in said  # Slurm has requeued them itself
+    assert study.wait(timeout=1800) == 0, (tmp_path / "stderr.txt").read_text()
+    stderr = (tmp_path / "stderr.txt").read_text()
+    assert stderr.count("finished, evaluation return") == 12
+    assert "lost at step" not in stderr  # Slurm itself has requeued them
     assert all(cluster.restarts(job) >= 1 for job in interrupted)
     for place in places:
         steps = [int(row["timesteps"]) for row in run_directory.read_table(place.run / "evaluations.csv")]
         assert steps == sorted({*steps})
         assert steps[-1] == STEPS
-    assert begun(tmp_path, tmp_path / "here", "--jobs", "2").wait(timeout=1800) == 0
-    rows, arrays = numbers(tmp_path / "here")
+    assert start_study(tmp_path, tmp_path / "here", "--jobs", "2").wait(timeout=1800) == 0
+    rows, arrays = results(tmp_path / "here")
     assert {row.split(",")[-2] for row in rows} >= {"evaluation_mean_return", "final_mean_return"}
-    assert len(arrays) > 12 * 2 * 20  # of two checkpoints: weights, replay memory, random states
-    assert numbers(root) == (rows, arrays)
+    assert len(arrays) > 12 * 2 * 20  # weights, replay memory and random states of two checkpoints
+    assert results(root) == (rows, arrays)
 
 
-def test_a_study_that_is_killed_or_interrupted_goes_on(cluster, tmp_path):
-    """Killed, it leaves its jobs, which it follows the next time; interrupted, it lets them save and end."""
+def test_a_killed_or_interrupted_study_resumes(cluster, tmp_path):
+    """After a kill its jobs continue, and the next call follows them; an interrupt lets them save and end."""
     root = tmp_path / "slurm"
-    places = described(tmp_path, 1)
-    study = begun(tmp_path, root, "--engine", "slurm")
+    places = write_study(tmp_path, 1)
+    study = start_study(tmp_path, root, "--engine", "slurm")
     cluster.midway(root)
     study.kill()
     study.wait()
     jobs = {job for _, job, _ in cluster.running(root)}
-    study = begun(tmp_path, root, "--engine", "slurm")
-    said = tmp_path / "said.txt"
+    study = start_study(tmp_path, root, "--engine", "slurm")
+    stderr = tmp_path / "stderr.txt"
     deadline = time.monotonic() + 60
-    while said.read_text().count("its job of before is followed") < 2 and time.monotonic() < deadline:
-        assert study.poll() is None, said.read_text()
+    while stderr.read_text().count("its job of before is followed") < 2 and time.monotonic() < deadline:
+        assert study.poll() is None, stderr.read_text()
     assert {job for _, job, _ in cluster.running(root)} <= jobs
     os.killpg(study.pid, signal.SIGINT)
     assert study.wait(timeout=120) == 130
-    assert said.read_text().count("interrupted at step") == 2
-    assert "go on with: ddpg study" in said.read_text()
+    assert stderr.read_text().count("interrupted at step") == 2
+    assert "go on with: ddpg study" in stderr.read_text()
     assert cluster.running(root) == []
     assert any(0 < place.saved < STEPS for place in places)
-    assert begun(tmp_path, root, "--engine", "slurm").wait(timeout=600) == 0
+    assert start_study(tmp_path, root, "--engine", "slurm").wait(timeout=600) == 0
     assert [place.state for place in places] == ["finished"] * 2

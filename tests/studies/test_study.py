@@ -1,4 +1,4 @@
-"""What a study's file may say, which cells that makes, and what must not change in its folder."""
+"""A study's file: validation, the cells that it defines, and the settings that must not change in its folder."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from ddpg.config.toml_file import read_toml
 from ddpg.studies.study import FILES, cells_of, read_study
 from ddpg.studies.study_folder import check_same, read_cells, write_study
 
-WHOLE = """
+FULL_STUDY = """
 seeds = 2
 total_timesteps = 500
 evaluation_episodes = 3
@@ -44,7 +44,7 @@ hidden = [8, 8, 8]
 """
 
 
-def written(folder, text):
+def study_file(folder, text):
     path = folder / "study.toml"
     path.write_text(text)
     return path
@@ -52,7 +52,7 @@ def written(folder, text):
 
 def test_cells_are_environments_by_configurations_by_seeds(tmp_path):
     (tmp_path / "own.toml").write_text("batch_size = 7\nmax_gradient_norm = 'none'\n")
-    groups = read_study(written(tmp_path, WHOLE))
+    groups = read_study(study_file(tmp_path, FULL_STUDY))
     assert [(group.name, group.configuration, group.seeds) for group in groups] == [
         ("Pendulum-v1", "td3", [0, 1]),
         ("Pendulum-v1", "own", [0, 1]),
@@ -65,9 +65,9 @@ def test_cells_are_environments_by_configurations_by_seeds(tmp_path):
     assert [group.evaluation_interval for group in groups] == [500] * 4 + [40]
     assert {(group.evaluation_episodes, group.n_envs) for group in groups} == {(3, 2)}
     assert (td3.wrappers, lqr.wrappers) == ([], ["TimeAwareObservation"])
-    # A recipe, also one's own, is instead of the preset; a table is changes of it, or of the recipe that it names.
+    # A recipe or a file replaces the preset; a table changes the preset, or the recipe that it names.
     assert own.options == DDPGConfig(batch_size=7).to_json()
-    short = {"learning_starts": 64, "exploration_steps": 500}  # the preset's, in so few steps
+    short = {"learning_starts": 64, "exploration_steps": 500}  # the preset's, for so few steps
     assert slow.options == preset_config("Pendulum-v1", actor_learning_rate=1e-5, gamma=None, **short).to_json()
     assert td3.options["n_critics"] == 2
     assert deeper.options == td3.options | {"hidden": [8, 8, 8]}
@@ -84,12 +84,12 @@ own = { collector = "local", tau = 0.1 }
 """
 
 
-def test_a_configuration_may_have_workers_of_its_own(tmp_path):
-    groups = read_study(written(tmp_path, COLLECTED))
+def test_a_configuration_may_set_its_own_workers(tmp_path):
+    groups = read_study(study_file(tmp_path, COLLECTED))
     assert [(group.collector, group.workers) for group in groups] == [("process", 3), ("process", 2), ("local", None)]
     assert groups[2].options == preset_config("Pendulum-v1", tau=0.1).to_json()
     assert groups[0].options == preset_config("Pendulum-v1").to_json()
-    # A study of before there were any has none.
+    # Folders of earlier versions, without these settings, stay valid.
     root = tmp_path / "out"
     root.mkdir()
     write_study(root, tmp_path / "study.toml", groups[2:])
@@ -99,15 +99,15 @@ def test_a_configuration_may_have_workers_of_its_own(tmp_path):
     check_same(root, read_cells(root), groups)
 
 
-def test_the_first_seeds_of_all_come_first(tmp_path):
+def test_the_first_seeds_of_all_groups_come_first(tmp_path):
     (tmp_path / "own.toml").write_text("")
-    cells = cells_of(read_study(written(tmp_path, WHOLE)))
+    cells = cells_of(read_study(study_file(tmp_path, FULL_STUDY)))
     assert [cell.seed for cell in cells] == [0, 0, 0, 0, 5, 1, 1, 1, 1]
     assert str(cells[1]) == "Pendulum-v1 own seed 0"
 
 
-def test_without_configurations_it_is_the_preset(tmp_path):
-    (group,) = read_study(written(tmp_path, "environments = ['Pendulum-v1']"))
+def test_without_configurations_the_preset_is_trained(tmp_path):
+    (group,) = read_study(study_file(tmp_path, "environments = ['Pendulum-v1']"))
     assert (group.configuration, group.options) == ("preset", preset_config("Pendulum-v1").to_json())
     assert (group.total_timesteps, group.seeds) == (10_000, [0])
 
@@ -122,41 +122,41 @@ ddpg = "ddpg"
 """
 
 
-def test_a_short_study_trains_the_preset_that_train_does(tmp_path):
-    """Pendulum's preset, of 10,000 steps, has 1,000 random ones and explores for all of them; of 2,000 that is 200."""
-    preset, late, recipe = (group.options for group in read_study(written(tmp_path, SHORT)))
+def test_a_short_study_adapts_the_preset_as_train_does(tmp_path):
+    """Pendulum's preset has 1,000 random steps and explores for all 10,000; 2,000 steps have 200 and 2,000 of these."""
+    preset, late, recipe = (group.options for group in read_study(study_file(tmp_path, SHORT)))
     assert preset == preset_config("Pendulum-v1", learning_starts=200, exploration_steps=2_000).to_json()
     assert preset == Train.parse(["Pendulum-v1", "--total-timesteps", "2000"], "ddpg train").args[0].to_json()
     assert late == preset | {"learning_starts": 700}
     assert recipe["learning_starts"] == DDPGConfig().learning_starts == 1_000
 
 
-def test_a_folder_with_other_options_of_the_preset_is_refused_in_a_line(tmp_path):
-    """Such as one of a version whose preset was not that of a run of this length."""
-    path = written(tmp_path, SHORT)
+def test_a_folder_with_other_preset_options_is_refused_in_one_line(tmp_path):
+    """For example a folder of a version that did not adapt the preset to the length of the run."""
+    path = study_file(tmp_path, SHORT)
     (preset, *_) = groups = read_study(path)
     old = msgspec.structs.replace(preset, options=preset.options | {"learning_starts": 1_000})
     write_study(tmp_path, path, [old])
-    with refuses(UsageError, "learning_starts of 'preset' in Pendulum-v1 was 1000 and is now 200", "--root") as told:
+    with refuses(UsageError, "learning_starts of 'preset' in Pendulum-v1 was 1000 and is now 200", "--root") as caught:
         write_study(tmp_path, path, groups)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.filterwarnings("ignore:.*latest versioned")
 def test_an_environment_may_be_named_without_its_version(tmp_path):
-    """gymnasium takes the newest; the run's folder, and the preset, are of that one."""
-    assert read_study(written(tmp_path, "environments = ['Pendulum']")) == read_study(
-        written(tmp_path, "environments = ['Pendulum-v1']")
+    """gymnasium takes the newest version, which determines the run's folder and the preset."""
+    assert read_study(study_file(tmp_path, "environments = ['Pendulum']")) == read_study(
+        study_file(tmp_path, "environments = ['Pendulum-v1']")
     )
-    (group,) = read_study(written(tmp_path, "environments = ['gymnasium:Pendulum']"), ["gymnasium"])
+    (group,) = read_study(study_file(tmp_path, "environments = ['gymnasium:Pendulum']"), ["gymnasium"])
     assert group.env_id == "gymnasium:Pendulum-v1"
     with refuses(UsageError, "Pendulum-v1"):
-        read_study(written(tmp_path, "environments = ['Pendulum', 'Pendulum-v1']"))
+        read_study(study_file(tmp_path, "environments = ['Pendulum', 'Pendulum-v1']"))
 
 
-def test_options_survive_their_file(tmp_path):
+def test_options_round_trip_through_a_file(tmp_path):
     config = DDPGConfig(hidden=(3, 5), gamma=None, norm="layer", target_policy_noise=1e-7, jit=False)
-    path = written(tmp_path, as_toml(config.to_json()))
+    path = study_file(tmp_path, as_toml(config.to_json()))
     assert DDPGConfig(**from_toml(DDPGConfig, read_toml(path), "it")) == config
 
 
@@ -167,9 +167,9 @@ ENVS = "environments = ['Pendulum-v1']\n"
     ("text", "interval"),
     [("", 500), ("n_envs = 4", 1600), ("n_envs = 4\nevaluation_interval = 700", 700), ("n_envs = 40", 10_000)],
 )
-def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(text, interval, tmp_path):
-    """Pendulum's preset trains 10,000 steps, in episodes of 200: as ``ddpg train`` does."""
-    (group,) = read_study(written(tmp_path, ENVS + text))
+def test_the_default_evaluation_interval_lets_a_vectors_episodes_end(text, interval, tmp_path):
+    """As in ``ddpg train``. Pendulum's preset trains 10,000 steps, in episodes of 200."""
+    (group,) = read_study(study_file(tmp_path, ENVS + text))
     assert group.evaluation_interval == interval
 
 
@@ -185,7 +185,7 @@ def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(text, interval
         (ENVS + "seeds = [1, 1]", "seeds"),
         (ENVS + "seeds = [-1]", "seeds"),
         (ENVS + "seeds = true", "seeds"),
-        (ENVS + "seeds = 1000000000", "seeds=1000000000 10000 [1000000000]"),  # refused before there is a list of them
+        (ENVS + "seeds = 1000000000", "seeds=1000000000 10000 [1000000000]"),  # refused before a list is made
         (
             ENVS + "seeds = 10000\n[configurations]\n" + "\n".join(f"c{i} = {{}}" for i in range(11)),
             "100000 cells",
@@ -226,10 +226,10 @@ def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(text, interval
         ("environments = ['CartPole-v1']\nconfigurations = {a = 'td3'}", "a CartPole-v1"),
     ],
 )
-def test_what_a_study_may_not_say(text, match, tmp_path):
-    with refuses(UsageError, match) as told:
-        read_study(written(tmp_path, text))
-    assert str(told.value).count("study.toml") == 1
+def test_invalid_studies_are_refused(text, match, tmp_path):
+    with refuses(UsageError, match) as caught:
+        read_study(study_file(tmp_path, text))
+    assert str(caught.value).count("study.toml") == 1
 
 
 @pytest.mark.parametrize(
@@ -245,32 +245,32 @@ def test_what_a_study_may_not_say(text, match, tmp_path):
         ("configurations = {a = {wrappers = []}}", "'wrappers' above tables"),
     ],
 )
-def test_advice_is_what_a_study_can_do(text, match, tmp_path):
-    """Its file has no flags, and what belongs above the tables is none of the many options."""
-    with refuses(UsageError, match) as told:
-        read_study(written(tmp_path, ENVS + text))
-    assert "--" not in str(told.value)
-    assert "batch_size" not in str(told.value)
+def test_advice_fits_a_study_file(text, match, tmp_path):
+    """It names no flags, and does not list all options for a key that belongs above the tables."""
+    with refuses(UsageError, match) as caught:
+        read_study(study_file(tmp_path, ENVS + text))
+    assert "--" not in str(caught.value)
+    assert "batch_size" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [*FILES, "Table.csv"])
 def test_a_configuration_is_not_named_like_a_file_of_the_study(name, tmp_path):
     with refuses(UsageError, f"configuration {name!r} folder file"):
-        read_study(written(tmp_path, f"{ENVS}[configurations]\nplain = {{}}\n'{name}' = {{}}\n"))
+        read_study(study_file(tmp_path, f"{ENVS}[configurations]\nplain = {{}}\n'{name}' = {{}}\n"))
 
 
-def test_names_are_no_longer_than_those_of_folders(tmp_path):
-    """In bytes, of which ``ä`` has two; each part of an environment's id is a folder."""
+def test_names_are_limited_to_the_length_of_folder_names(tmp_path):
+    """In bytes (``ä`` has two); each part of an environment's id is a folder."""
     longest = "a" + 127 * "ä"
     text = "[configurations]\n'{}' = {{}}\n"
-    (group,) = read_study(written(tmp_path, ENVS + text.format(longest)))
+    (group,) = read_study(study_file(tmp_path, ENVS + text.format(longest)))
     assert group.configuration == longest
     with refuses(UsageError, "configuration 256 bytes 255"):
-        read_study(written(tmp_path, ENVS + text.format(f"{longest}b")))
+        read_study(study_file(tmp_path, ENVS + text.format(f"{longest}b")))
     for folder, name in (("a" * 200, "b" * 252), ("a" * 200, "b" * 253), ("a" * 256, "b")):
         env_id = f"{folder}/{name}-v0"
         gym.register(env_id, "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=5)
-        path = written(tmp_path, f"environments = ['{env_id}']\n")
+        path = study_file(tmp_path, f"environments = ['{env_id}']\n")
         if len(name) == 252:
             assert read_study(path)[0].name == env_id
         else:
@@ -278,17 +278,17 @@ def test_names_are_no_longer_than_those_of_folders(tmp_path):
                 read_study(path)
 
 
-def test_cells_may_be_added_and_nothing_else(tmp_path):
+def test_a_folder_accepts_added_cells_and_no_other_change(tmp_path):
     (tmp_path / "own.toml").write_text("")
     root = tmp_path / "out"
     root.mkdir()
-    path = written(tmp_path, WHOLE)
+    path = study_file(tmp_path, FULL_STUDY)
     groups = read_study(path)
     write_study(root, path, groups[:3])
     assert read_cells(root) == groups[:3]
     write_study(root, path, groups)
     assert read_cells(root) == groups
-    assert (root / "study.toml").read_text() == WHOLE
+    assert (root / "study.toml").read_text() == FULL_STUDY
 
     changed = msgspec.structs.replace
     first = groups[0]
@@ -302,11 +302,11 @@ def test_cells_may_be_added_and_nothing_else(tmp_path):
         with refuses(UsageError, match):
             check_same(root, groups, [other, *groups[1:]])
     check_same(root, groups, [changed(first, seeds=[2, 1, 0]), *groups[1:]])
-    # An option that is newer than the folder had its default there.
+    # An option that is newer than the folder had its default value.
     check_same(root, [changed(first, options={n: v for n, v in first.options.items() if n != "atoms"})], groups)
 
 
-def test_a_study_goes_on_from_its_own_copy(tmp_path, monkeypatch):
+def test_a_study_resumes_from_its_own_copy(tmp_path, monkeypatch):
     root = tmp_path / "out"
     root.mkdir()
     path = tmp_path / "study.toml"
@@ -318,9 +318,9 @@ def test_a_study_goes_on_from_its_own_copy(tmp_path, monkeypatch):
     begun = copy.stat()
     write_study(root, copy, read_study(copy))
     assert os.path.samestat(copy.stat(), begun)
-    # A copy is whole at any moment.
+    # A failed write leaves the copy intact.
     path.write_text("environments = ['Pendulum-v1']\n")
-    monkeypatch.setattr("os.fsync", refuse)
+    monkeypatch.setattr("os.fsync", raise_no_space)
     with refuses(OSError, "study.toml"):
         write_study(root, path, groups)
     assert os.path.samestat(copy.stat(), begun)
@@ -328,11 +328,11 @@ def test_a_study_goes_on_from_its_own_copy(tmp_path, monkeypatch):
     assert {entry.name for entry in root.iterdir()} == {"study.toml", "study.json"}
 
 
-def refuse(_):
+def raise_no_space(_):
     raise OSError(errno.ENOSPC, "no space left on device")
 
 
-def test_a_damaged_folder_is_said(tmp_path):
+def test_a_damaged_folder_is_refused(tmp_path):
     with refuses(UsageError, "study"):
         read_cells(tmp_path)
     (tmp_path / "study.json").write_text('{"format": 1, "groups": [3]}')

@@ -1,4 +1,4 @@
-"""What a study's report says of runs written by hand, and the command from end to end."""
+"""A study's report on runs written by hand, and the command from end to end."""
 
 import contextlib
 import csv
@@ -30,19 +30,20 @@ def table(path):
         return list(csv.DictReader(file))
 
 
-def test_a_table_over_the_seeds_that_are_finished(tmp_path, monkeypatch):
-    """Of the last returns 0, 2, 30, 1 the interquartile mean is that of 1 and 2; of the largest 5, 5, 30, 5 it is 5."""
+def test_the_table_aggregates_finished_seeds(tmp_path, monkeypatch):
+    """The interquartile mean of the final returns 0, 2, 30, 1 is that of 1 and 2; of the maxima 5, 5, 30, 5 it is 5."""
     study = Stubbed(tmp_path, monkeypatch, 6)
     for place, last in zip(study.places, (0.0, 2.0, 30.0, 1.0), strict=False):
         train_by_hand(place, [5.0, last])
-    train_by_hand(study.places[4], [700.0], steps=50)  # under way
+    train_by_hand(study.places[4], [700.0], steps=50)  # unfinished
     report = write_report(study.root, study.groups)
     (row,) = table(report.table)
     assert (row["env"], row["config"], row["seeds"], row["seeds_asked"]) == ("Pendulum-v1", "plain", "4", "6")
     assert (float(row["final"]), float(row["maximum"])) == (1.5, 5.0)
     assert 0 <= float(row["final_low"]) < 1.5 < float(row["final_high"]) <= 30
     assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 1.5 (" in report.text.read_text()
-    # Of 5 as the largest the last are 0, 0.4 and 0.2, dips all three; of the run that ends at its largest, 1, and none.
+    # Three final returns are 0, 0.4 and 0.2 of the maximum 5, all three below a dip; the run that ends at its maximum
+    # has the share 1, and no value for dips.
     assert float(row["kept"]) == pytest.approx(0.4)
     assert 0 <= float(row["kept_low"]) < 0.4 < float(row["kept_high"]) <= 1
     assert [float(row[f"dips{end}"]) for end in ("", "_low", "_high")] == [1, 1, 1]
@@ -52,8 +53,8 @@ def test_a_table_over_the_seeds_that_are_finished(tmp_path, monkeypatch):
     assert written == ["results.csv", "table.csv", "table.md", "curves.png"]
 
 
-def test_seeds_that_have_no_share_are_not_counted_in_its_mean(tmp_path, monkeypatch):
-    """Of four seeds one never rises. 5, 2 keeps 0.4 and dips; 5, 5 keeps 1 and does not; 1, 2 has nothing after."""
+def test_seeds_without_a_share_are_left_out_of_its_mean(tmp_path, monkeypatch):
+    """Returns 5, 2 keep 0.4 and dip; 5, 5 keep 1 without a dip; 1, 2 end at the maximum; -5, -7 never rise."""
     study = Stubbed(tmp_path, monkeypatch, 4)
     for place, returns in zip(study.places, ([5.0, 2.0], [-5.0, -7.0], [5.0, 5.0], [1.0, 2.0]), strict=True):
         train_by_hand(place, returns)
@@ -66,7 +67,7 @@ def test_seeds_that_have_no_share_are_not_counted_in_its_mean(tmp_path, monkeypa
     assert (seeds, kept[-13:], dips[-13:]) == (" 4 ", ", of 3 seeds ", ", of 2 seeds ")
 
 
-def test_a_finished_run_that_never_rose_has_no_share_to_tell(tmp_path, monkeypatch):
+def test_a_finished_run_that_never_rose_has_no_shares(tmp_path, monkeypatch):
     study = Stubbed(tmp_path, monkeypatch, 1)
     train_by_hand(study.places[0], [-5.0, -7.0])
     text = write_report(study.root, study.groups).text.read_text()
@@ -89,9 +90,9 @@ def test_a_cell_with_a_damaged_file_is_left_out_of_the_report_and_named(name, tm
     assert f"or remove {damaged.run}" in line
     write_study(study.root, study.file, study.groups)
     assert main(["study", str(study.file), "--root", str(study.root), "--report"]) == 4
-    out, said = capsys.readouterr()
+    out, stderr = capsys.readouterr()
     assert "| 1 of 2 | 3 (3 to 3) |" in out
-    assert line in said
+    assert line in stderr
     shutil.rmtree(damaged.run)
     assert damaged.stage == "train"
 
@@ -109,13 +110,13 @@ def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
     assert [float(row[f"difference{end}"]) for end in ("", "_low", "_high")] == [10, 10, 10]
     assert [float(row[f"improvement{end}"]) for end in ("", "_low", "_high")] == [1, 1, 1]
     assert "| Pendulum-v1 | slow | 2 | 10 (10 to 10) | 1 (1 to 1) |" in report.text.read_text()
-    # Beside the folders of configurations, which may have no names of files.
+    # These lie beside the folders of configurations, which therefore must not have these names.
     write_study(study.root, study.file, study.groups)
     assert {path.name for path in study.root.iterdir() if path.is_file()} == {*FILES}
 
 
 def test_the_reference_is_the_first_configuration_of_the_first_environment(tmp_path, monkeypatch):
-    """The file's table has it second; where both are trained, ``plain`` ends 10 below it."""
+    """In the file's table it is the second; where both are trained, ``plain`` ends 10 below it."""
     study = Stubbed(tmp_path, monkeypatch, 2)
     tables = '[environments.Pendulum-v1]\nconfigurations = ["slow"]\n[environments."ddpg_envs/LQR-v0"]\n'
     text = study.file.read_text().replace('environments = ["Pendulum-v1"]\n', "") + "slow = { gamma = 0.9 }\n"
@@ -132,11 +133,11 @@ def test_the_reference_is_the_first_configuration_of_the_first_environment(tmp_p
     assert write_report(study.root, study.groups).comparisons[0]["difference"] == -10
 
 
-def test_everything_in_long_form(tmp_path, monkeypatch):
+def test_results_are_written_in_long_form(tmp_path, monkeypatch):
     study = Stubbed(tmp_path, monkeypatch, [3], "final_episodes = 20")
     (place,) = study.places
     train_by_hand(place, [5.0, 7.0])
-    assert write_report(study.root, study.groups).rows[0]["seeds"] == 0  # not evaluated for the last time yet
+    assert write_report(study.root, study.groups).rows[0]["seeds"] == 0  # the final evaluation is missing
     place.final.write_text('{"mean_return": -2.5, "std_return": 0.5, "episodes": 20}')
     report = write_report(study.root, study.groups)
     assert report.rows[0]["final"] == -2.5
@@ -156,10 +157,10 @@ def test_everything_in_long_form(tmp_path, monkeypatch):
     ]
 
 
-def test_the_command_reports_and_says_with_its_status_that_cells_failed(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_report_and_returns_a_status_for_failed_cells(tmp_path, monkeypatch, capsys):
     study = Stubbed(tmp_path, monkeypatch, [7])
-    whole = functools.partial(scheduler.run_study, command=study.command)
-    monkeypatch.setattr(scheduler, "run_study", whole)
+    stubbed = functools.partial(scheduler.run_study, command=study.command)
+    monkeypatch.setattr(scheduler, "run_study", stubbed)
     words = ["study", str(study.file), "--root", str(study.root)]
     assert main([*words, "--report"]) == 2
     assert "start it without --report" in capsys.readouterr().err
@@ -167,14 +168,14 @@ def test_the_command_reports_and_says_with_its_status_that_cells_failed(tmp_path
     begun.mkdir()
     write_study(begun, study.file, study.groups)
     assert main(["study", str(study.file), "--root", str(begun), "--report", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["rows"][0]["final"], told["rows"][0]["seeds_asked"], told["figure"]) == (None, 1, None)
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["rows"][0]["final"], summary["rows"][0]["seeds_asked"], summary["figure"]) == (None, 1, None)
     assert not study.calls
     monkeypatch.setattr("ddpg.studies.study_report.write_report", lambda *_: write_report(begun, study.groups))
     assert main([*words, "--jobs", "1"]) == 1
-    out, said = capsys.readouterr()
+    out, stderr = capsys.readouterr()
     assert "| Pendulum-v1 | plain | 100 | 0 of 1 | none yet | none yet |" in out
-    assert "ddpg: error: 1 of 1 cells failed, Pendulum-v1 plain seed 7 with: bad luck (status 3)" in said
+    assert "ddpg: error: 1 of 1 cells failed, Pendulum-v1 plain seed 7 with: bad luck (status 3)" in stderr
     assert main([*words, "--jobs", "0"]) == 2
     stopped = SimpleNamespace(failed={"a cell": "bad luck"}, cells=2)
 
@@ -183,15 +184,15 @@ def test_the_command_reports_and_says_with_its_status_that_cells_failed(tmp_path
         return stopped
 
     requests = []
-    watching = signals.stop_on_signals
-    monkeypatch.setattr(signals, "stop_on_signals", lambda **options: noted(watching(**options), requests))
+    stop_on_signals = signals.stop_on_signals
+    monkeypatch.setattr(signals, "stop_on_signals", lambda **options: recorded(stop_on_signals(**options), requests))
     monkeypatch.setattr(scheduler, "run_study", interrupted)
     assert main([*words, "--jobs", "1"]) == 128 + signal.SIGTERM
     assert "1 of 2 cells failed" in capsys.readouterr().err
 
 
 @contextlib.contextmanager
-def noted(context, entered):
+def recorded(context, entered):
     with context as value:
         entered.append(value)
         yield value
@@ -210,7 +211,7 @@ two = { hidden = [4], batch_size = 8, learning_starts = 50, jit = false, gamma =
 
 
 @pytest.mark.slow
-def test_a_study_that_is_interrupted_ends_as_if_it_had_not_been(tmp_path, capsys):
+def test_an_interrupted_study_ends_like_an_uninterrupted_one(tmp_path, capsys):
     (tmp_path / "small.toml").write_text(REAL)
     words = ["study", "small.toml", "--jobs", "2"]
     process = subprocess.Popen([sys.executable, "-m", "ddpg", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
@@ -221,9 +222,9 @@ def test_a_study_that_is_interrupted_ends_as_if_it_had_not_been(tmp_path, capsys
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=120)[1]
+    stderr = process.communicate(timeout=120)[1]
     assert process.returncode == 143
-    assert " finished; go on with: ddpg study small.toml --root studies/small" in said
+    assert " finished; go on with: ddpg study small.toml --root studies/small" in stderr
     stopped = int(run_directory.checkpoints(cell / "1")[-1].name)
     assert stopped < 1500
     before = os.getcwd()
@@ -232,9 +233,9 @@ def test_a_study_that_is_interrupted_ends_as_if_it_had_not_been(tmp_path, capsys
         assert main([*words, "--json"]) == 0
     finally:
         os.chdir(before)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["cells"], told["finished"], told["failed"]) == (2, 2, {})
-    assert [row["seeds"] for row in told["rows"]] == [1, 1]
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["cells"], summary["finished"], summary["failed"]) == (2, 2, {})
+    assert [row["seeds"] for row in summary["rows"]] == [1, 1]
     config = DDPGConfig.from_json(run_directory.read_config(cell / "1")["config"])
     asked = {"seed": 0, "total_timesteps": 1500, "evaluation_interval": 500, "evaluation_episodes": 2}
     straight = train("ddpg_envs/LQR-v0", config, root=tmp_path / "straight", progress_bar=False, **asked)
@@ -242,7 +243,7 @@ def test_a_study_that_is_interrupted_ends_as_if_it_had_not_been(tmp_path, capsys
 
 
 @pytest.mark.parametrize("words", [["study"], ["study", "none.toml"]])
-def test_a_study_that_is_not_there(words, tmp_path, monkeypatch, capsys):
+def test_a_missing_study_file_creates_nothing(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     assert not [*tmp_path.iterdir()]

@@ -1,4 +1,4 @@
-"""Trials in a journal: what is proposed, what is kept, what a kill or a stranger may leave there."""
+"""Tuning trials in a journal: proposals, results, pruning, and a journal truncated or damaged."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def opened(tmp_path, **options):
     return Trials(tmp_path / "journal", SPACE, **{"seed": 3, **options})
 
 
-def test_what_is_proposed_is_of_the_space_and_of_the_seed(tmp_path):
+def test_proposals_are_in_the_space_and_depend_on_the_seed(tmp_path):
     found = {}
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         trials = Trials(tmp_path / name, SPACE, seed)
@@ -41,7 +41,7 @@ def test_what_is_proposed_is_of_the_space_and_of_the_seed(tmp_path):
     assert len({one["tau"] for one in found["a"]}) == 14
 
 
-def test_what_is_proposed_after_a_restart_is_what_would_have_been(tmp_path):
+def test_a_restart_does_not_change_proposals(tmp_path):
     straight, again = (Trials(tmp_path / name, SPACE, 3) for name in ("straight", "again"))
     for number in range(14):
         trial = straight.ask()
@@ -51,7 +51,7 @@ def test_what_is_proposed_after_a_restart_is_what_would_have_been(tmp_path):
             trials.complete(number, -trial.changes["tau"])
 
 
-def test_how_trials_end(tmp_path):
+def test_finished_trials_keep_their_state_value_and_reason(tmp_path):
     trials = opened(tmp_path)
     for _ in range(5):
         trials.ask()
@@ -63,8 +63,7 @@ def test_how_trials_end(tmp_path):
     trials.prune(2, "refused: it cannot be")
     trials.fail(3, "bad\nluck")
     for found in (trials, opened(tmp_path)):
-        told = [(one.state, one.value, one.returns, one.reason) for one in found.all()]
-        assert told == [
+        assert [(one.state, one.value, one.returns, one.reason) for one in found.all()] == [
             ("complete", 4.0, {1: 2.0, 2: 4.0}, None),
             ("pruned", 9.0, {1: 9.0}, None),
             ("pruned", None, {}, "refused: it cannot be"),
@@ -74,7 +73,7 @@ def test_how_trials_end(tmp_path):
         assert found.best.number == 0
 
 
-def test_the_first_of_equal_ones_is_the_best(tmp_path):
+def test_the_first_of_equal_trials_is_the_best(tmp_path):
     trials = opened(tmp_path)
     assert trials.best is None
     for number, value in enumerate((1.0, 5.0, 5.0)):
@@ -84,26 +83,26 @@ def test_the_first_of_equal_ones_is_the_best(tmp_path):
 
 
 @pytest.mark.parametrize("pruning", [True, False])
-def test_below_the_median_of_five_is_hopeless(pruning, tmp_path):
+def test_a_trial_below_the_median_of_five_is_pruned(pruning, tmp_path):
     trials = opened(tmp_path, pruning=pruning)
     for number in range(5):
         trials.ask()
         for evaluation in (1, 2):
             trials.report(number, evaluation, float(number))  # the median is 2
         trials.complete(number, float(number))
-    for number, value, hopeless in ((5, 1.9, True), (6, 2.1, False)):
+    for number, value, below in ((5, 1.9, True), (6, 2.1, False)):
         trials.ask()
         trials.report(number, 1, value)
-        assert trials.should_prune(number) == (hopeless and pruning)
+        assert trials.should_prune(number) == (below and pruning)
 
 
-def test_the_ground_is_tried_first_if_it_is_in_the_space(tmp_path):
+def test_the_base_configuration_is_tried_first_if_it_is_in_the_space(tmp_path):
     base = {"tau": 0.005, "n_steps": 2, "norm": None, "gamma": 0.9}
     trials = opened(tmp_path)
     for outside in ({"tau": 0.5}, {"n_steps": 6}, {"norm": "batch"}):
         assert not trials.enqueue_base(base | outside)
     assert trials.enqueue_base(base)
-    again = opened(tmp_path)  # killed before it was asked for
+    again = opened(tmp_path)  # killed before the trial was proposed
     assert again.enqueue_base(base)
     assert again.all() == []
     assert again.ask().changes == {"tau": 0.005, "n_steps": 2, "norm": None}
@@ -111,7 +110,7 @@ def test_the_ground_is_tried_first_if_it_is_in_the_space(tmp_path):
     assert again.ask().changes["tau"] != 0.005
 
 
-def test_a_journal_that_was_cut_short_anywhere_goes_on(tmp_path):
+def test_a_journal_truncated_anywhere_is_continued(tmp_path):
     trials = opened(tmp_path)
     trials.ask()
     trials.complete(0, 1.0)
@@ -124,7 +123,7 @@ def test_a_journal_that_was_cut_short_anywhere_goes_on(tmp_path):
         assert all(one.params for one in again._study.get_trials() if one.state.name == "RUNNING")
         numbers = [trial.number for trial in again.all()]
         assert numbers[0] == 0
-        if len(numbers) == 1:  # it was not proposed whole, and is proposed again
+        if len(numbers) == 1:  # its proposal was incomplete, and is repeated
             proposed = again.ask()
             assert (proposed.number, proposed.changes) == (1, asked)
         again.complete(again.all()[-1].number, 2.0)
@@ -140,7 +139,7 @@ def test_a_journal_that_was_cut_short_anywhere_goes_on(tmp_path):
         '{"op_code": 99}',
     ],
 )
-def test_what_is_no_journal_is_one_line(line, tmp_path):
+def test_invalid_lines_in_a_journal_are_a_one_line_error(line, tmp_path):
     opened(tmp_path).ask()
     with (tmp_path / "journal").open("a") as file:
         file.write(f"{line}\n{line}\n")
@@ -148,7 +147,7 @@ def test_what_is_no_journal_is_one_line(line, tmp_path):
         opened(tmp_path)
 
 
-def test_a_value_beyond_the_space_is_one_line(tmp_path):
+def test_a_value_outside_the_space_is_a_one_line_error(tmp_path):
     opened(tmp_path).ask()
     path = tmp_path / "journal"
     text = path.read_text()
@@ -185,7 +184,7 @@ DAMAGE = [b"\x00\xff\xfe garbage", b"{", b"[[[[" * 2000, b'{"op_code": 1' + b"0"
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
-def test_a_journal_damaged_anywhere_is_one_line_or_goes_on(damage, tmp_path):
+def test_a_journal_damaged_anywhere_is_refused_in_one_line_or_continued(damage, tmp_path):
     trials = opened(tmp_path)
     for number in range(3):
         trials.ask()

@@ -1,4 +1,4 @@
-"""A tuning from end to end, its cells trained by a stub whose returns are told by its options."""
+"""Tuning from end to end, with a stub for training whose returns depend on the options."""
 
 import csv
 import functools
@@ -50,7 +50,7 @@ def report(found, tuned):
     return write_tuning_report(found.root, found.plan, tuned, ["ddpg", "tune", "it"])
 
 
-def test_trials_are_trained_valued_and_never_again(small, capsys):
+def test_trials_are_trained_and_valued_once(small, capsys):
     found = small()
     tuned = found.run(4)
     assert [call[:3] for call in found.calls] == [["train", f"trial-000{number}", 0] for number in range(4)]
@@ -58,9 +58,8 @@ def test_trials_are_trained_valued_and_never_again(small, capsys):
     for trial in tuned.trials:
         assert trial.value == pytest.approx(score(trial))
         assert trial.returns == pytest.approx({index: score(trial) * index / 5 for index in range(2, 6)})
-    assert (
-        tuned.trials[0].changes["actor_learning_rate"] == DDPGConfig().actor_learning_rate
-    )  # the base configuration is in the space
+    # The first trial is the base configuration, which is in the space.
+    assert tuned.trials[0].changes["actor_learning_rate"] == DDPGConfig().actor_learning_rate
     assert tuned.base_first
     assert tuned.best.value == max(trial.value for trial in tuned.trials)
     assert "; best: trial 0, 0" in capsys.readouterr().err
@@ -70,7 +69,7 @@ def test_trials_are_trained_valued_and_never_again(small, capsys):
     assert len(found.run(2).trials) == 6
 
 
-def test_the_value_is_the_mean_over_the_seeds_of_a_trial(small):
+def test_a_trials_value_is_the_mean_over_its_seeds(small):
     found = small(seeds=3)
     (trial,) = found.run(1).trials
     assert [seed for _, _, seed, _ in found.calls] == [0, 1, 2]
@@ -81,22 +80,22 @@ def test_the_value_is_the_mean_over_the_seeds_of_a_trial(small):
 @pytest.mark.parametrize(
     ("starts", "space", "times"), [(100, "", 1), (0, "", 0), (100, "learning_starts = [0, 100]\n", 0)]
 )
-def test_trials_that_are_random_to_the_end_are_told_before_they_begin(starts, space, times, small, capsys):
+def test_mostly_random_trials_are_warned_of_before_they_start(starts, space, times, small, capsys):
     small(SPACE + space, learning_starts=starts).run(2)
-    said = capsys.readouterr().err
-    told = (
+    stderr = capsys.readouterr().err
+    warning = (
         "Pendulum-v1: nothing will be learned: all 100 steps are random (learning_starts); train longer, or take e.g. "
     )
-    assert said.count(f"{told}learning_starts = 10 in its options\n") == said.count("random") == times
+    assert stderr.count(f"{warning}learning_starts = 10 in its options\n") == stderr.count("random") == times
 
 
-def test_seeds_are_compared_at_the_same_steps_where_an_episode_outlasts_the_interval(small):
+def test_seeds_are_compared_at_the_same_steps_when_an_episode_outlasts_the_interval(small):
     found = small(seeds=2, how={"outlasting": [1]})
     (trial,) = found.run(1).trials
     assert trial.returns == pytest.approx({nth: (score(trial) - 0.0005) * nth / 5 for nth in (3, 4, 5)})
 
 
-def test_which_evaluation_one_is(small):
+def test_steps_map_to_numbers_of_evaluations(small):
     plan = small().plan
     uneven = msgspec.structs.replace(plan, base=msgspec.structs.replace(plan.base, total_timesteps=90))
     assert [uneven.nth(step) for step in (20, 39, 40, 63, 81, 90)] == [1, 1, 2, 3, 4, 5]
@@ -105,7 +104,7 @@ def test_which_evaluation_one_is(small):
 @pytest.mark.parametrize(
     ("options", "space", "first"),
     [
-        ({"learning_starts": 0}, "", 2),  # a quarter of 100 steps is behind at 40
+        ({"learning_starts": 0}, "", 2),  # a quarter of 100 steps is done by step 40
         ({"learning_starts": 20}, "", 2),  # 20 + 80/4 = 40
         ({"learning_starts": 40}, "", 3),
         ({"learning_starts": 0}, "learning_starts = [0, 60]\n", 4),  # 60 + 40/4 = 70
@@ -113,11 +112,11 @@ def test_which_evaluation_one_is(small):
         ({"learning_starts": 500}, "", 25),  # never
     ],
 )
-def test_nothing_is_judged_before_a_quarter_of_its_learning(options, space, first, small):
+def test_no_trial_is_pruned_before_a_quarter_of_its_learning(options, space, first, small):
     assert small(SPACE + space, **options).plan.warmup == first
 
 
-def test_the_hopeless_are_ended_early(small):
+def test_hopeless_trials_are_pruned(small):
     found = small(pruning=True, how={"seconds": 0.2, "slow": [f"trial-000{number}" for number in (5, 6, 7)]})
     tuned = found.run(8)
     pruned = [trial for trial in tuned.trials if trial.state == "pruned"]
@@ -136,13 +135,13 @@ def test_the_hopeless_are_ended_early(small):
     assert [row["measure"] for row in rows] == ["evaluation_mean_return"] * max(pruned[0].returns) + ["objective"]
     count = len(found.calls)
     found.run(8)
-    assert len(found.calls) == count  # they are not gone on with
+    assert len(found.calls) == count  # pruned trials are not resumed
 
 
 _REFUSED = {"noise_scale": 0.0, "noise_schedule": "linear"}
 
 
-def test_options_that_cannot_be_together_are_pruned_with_the_reason(small):
+def test_invalid_combinations_of_options_are_pruned_with_the_reason(small):
     found = small(SPACE + "noise_scale = [0.0, 0.1]\nnoise_schedule = ['constant', 'linear']\n")
     tuned = found.run(6)
     refused = [trial for trial in tuned.trials if trial.changes == {**trial.changes, **_REFUSED}]
@@ -154,17 +153,17 @@ def test_options_that_cannot_be_together_are_pruned_with_the_reason(small):
     assert "refused: noise_schedule='linear' lowers a noise_scale > 0" in report(found, tuned).text.read_text()
 
 
-def test_what_diverges_is_worse_and_what_fails_says_nothing(small):
+def test_diverged_trials_are_pruned_and_failed_ones_have_no_value(small):
     found = small(how={"diverge": ["trial-0001"], "fail": ["trial-0002"]}, seeds=2)
     tuned = found.run(4)
     assert [trial.state for trial in tuned.trials] == ["complete", "pruned", "failed", "complete"]
     assert "training diverged" in tuned.trials[1].reason
     assert tuned.trials[2].reason == "bad luck (status 3)"
     assert tuned.stopped is None
-    assert len([call for call in found.calls if call[1] == "trial-0002"]) == 1  # its second seed is not begun
+    assert len([call for call in found.calls if call[1] == "trial-0002"]) == 1  # its second seed is not started
 
 
-def test_three_failures_in_a_row_end_it(small):
+def test_three_failures_in_a_row_end_the_tuning(small):
     found = small(how={"fail": [f"trial-000{number}" for number in (1, 3, 4, 5)]})
     tuned = found.run(9, fresh_seeds=2)
     assert [trial.state for trial in tuned.trials] == ["complete", "failed", "complete", "failed", "failed", "failed"]
@@ -173,18 +172,18 @@ def test_three_failures_in_a_row_end_it(small):
     assert "Stopped: 3 trials failed" in report(found, tuned).text.read_text()
 
 
-def test_on_a_terminal_a_bar_over_the_trials(small, monkeypatch, capsys):
+def test_a_terminal_shows_a_bar_over_the_trials(small, monkeypatch, capsys):
     found = small()
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     found.run(2, progress_bar=True)
-    said = capsys.readouterr().err
-    assert "2/2" in said
-    assert "best 0" in said
+    stderr = capsys.readouterr().err
+    assert "2/2" in stderr
+    assert "best 0" in stderr
     found.run(3)
     assert "3/3" not in capsys.readouterr().err
 
 
-def test_the_best_is_compared_on_seeds_that_no_trial_had(small):
+def test_the_best_trial_is_compared_on_fresh_seeds(small):
     found = small(seeds=2, actor_learning_rate=0.02)
     tuned = found.run(4, fresh_seeds=3)
     trained = {(name, seed) for _, name, seed, _ in found.calls}
@@ -192,17 +191,17 @@ def test_the_best_is_compared_on_seeds_that_no_trial_had(small):
     best = f"best-000{tuned.best.number}"
     assert fresh == {(name, seed) for name in (best, "preset") for seed in (1000, 1001, 1002)}
     assert {seed for name, seed in trained - fresh} == {0, 1}
-    told = report(found, tuned)
-    assert told.compared["preset"].mean == pytest.approx(-1.001)  # the preset's 1e-3 is the optimum; less the seeds
-    assert told.compared[best].mean == pytest.approx(score(tuned.best) - 1.001)
-    assert told.verdict.startswith(f"{best} does not beat the preset, it is worse: difference by seed ")
-    assert told.verdict.endswith("3 fresh seeds each.")
-    with told.comparison.open(newline="") as file:
+    summary = report(found, tuned)
+    assert summary.compared["preset"].mean == pytest.approx(-1.001)  # the preset's 1e-3 is optimal; minus seed / 1000
+    assert summary.compared[best].mean == pytest.approx(score(tuned.best) - 1.001)
+    assert summary.verdict.startswith(f"{best} does not beat the preset, it is worse: difference by seed ")
+    assert summary.verdict.endswith("3 fresh seeds each.")
+    with summary.comparison.open(newline="") as file:
         rows = {row["configuration"]: row for row in csv.DictReader(file)}
     assert float(rows["difference"]["mean"]) == pytest.approx(score(tuned.best))
     assert {*rows} == {best, "preset", "difference", "probability_of_improvement"}
-    assert float(rows["probability_of_improvement"]["mean"]) == told.comparison_of_best.improvement.mean == 0
-    assert told.figure.stat().st_size > 1000
+    assert float(rows["probability_of_improvement"]["mean"]) == summary.comparison_of_best.improvement.mean == 0
+    assert summary.figure.stat().st_size > 1000
     assert len(found.calls) == 8 + 6
     found.run(4, fresh_seeds=3)
     assert len(found.calls) == 8 + 6
@@ -215,7 +214,7 @@ def test_the_preset_is_not_compared_with_itself(small):
     assert report(found, tuned).verdict == "The best is the preset itself."
 
 
-def test_everything_in_long_form(small):
+def test_results_are_written_in_long_form(small):
     found = small(seeds=2)
     tuned = found.run(2)
     report(found, tuned)
@@ -227,7 +226,7 @@ def test_everything_in_long_form(small):
     assert (rows[10]["measure"], rows[10]["seed"], rows[10]["actor_learning_rate"]) == ("objective", "", "0.001")
 
 
-def test_the_best_is_a_file_that_train_takes(small):
+def test_train_accepts_best_toml(small):
     found = small(SPACE + "norm = ['none', 'layer']\n", gamma=0.5)
     tuned = found.run(4)
     file = report(found, tuned).best
@@ -240,36 +239,37 @@ def test_the_best_is_a_file_that_train_takes(small):
 
 
 @pytest.mark.parametrize(
-    ("count", "episodes", "told"),
+    ("count", "episodes", "sentence"),
     [
         (1, 1, "1 trial (1 complete) of 100 steps, each on seed 0, evaluated every 20 steps over 1 episode;"),
         (2, 3, "2 trials (2 complete) of 100 steps, each on seeds 0 to 1, evaluated every 20 steps over 3 episodes;"),
     ],
 )
-def test_one_of_a_kind_is_told_as_one(count, episodes, told, small):
+def test_the_report_uses_singular_and_plural(count, episodes, sentence, small):
     found = small(seeds=count)
     base = msgspec.structs.replace(found.plan.base, evaluation_episodes=episodes)
     found.plan = msgspec.structs.replace(found.plan, base=base)
     text = report(found, found.run(count)).text.read_text()
-    assert f"\n{told} sampler's seed 0." in text
+    assert f"\n{sentence} sampler's seed 0." in text
 
 
 @pytest.mark.parametrize(
-    ("space", "told"), [(SPACE, "Trial 0 is the base configuration."), (SPACE.replace("1e-1", "1e-4"), "not tried.")]
+    ("space", "sentence"),
+    [(SPACE, "Trial 0 is the base configuration."), (SPACE.replace("1e-1", "1e-4"), "not tried.")],
 )
-def test_whether_the_base_configuration_was_tried_is_told(space, told, small):
+def test_the_report_states_whether_the_base_configuration_was_tried(space, sentence, small):
     """Its learning rate is 1e-3."""
     found = small(space)
     text = report(found, found.run(1)).text.read_text()
-    assert f"{told}\n" in text
+    assert f"{sentence}\n" in text
     assert "base configuration" in text
 
 
-def test_the_best_names_the_command_that_takes_it(small, monkeypatch):
+def test_best_toml_names_the_command_that_uses_it(small, monkeypatch):
     found = small()
     found.root = found.folder / "a tuning"
-    ground = msgspec.structs.replace(found.plan.base, wrappers=["FlattenObservation", "TimeAwareObservation"])
-    found.plan = msgspec.structs.replace(found.plan, base=ground)
+    base = msgspec.structs.replace(found.plan.base, wrappers=["FlattenObservation", "TimeAwareObservation"])
+    found.plan = msgspec.structs.replace(found.plan, base=base)
     tuned = found.run(1)
     text = report(found, tuned).best.read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("# Use: ")]
@@ -282,7 +282,7 @@ def test_the_best_names_the_command_that_takes_it(small, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"tuning_seed": 1}, "tuning_seed 0 1"),
         ({"seeds": 2}, "seeds [0] [0, 1]"),
@@ -290,10 +290,10 @@ def test_the_best_names_the_command_that_takes_it(small, monkeypatch):
         ({"pruning": True}, "pruning False True"),
     ],
 )
-def test_another_tuning_does_not_go_on_in_its_folder(change, says, small):
+def test_a_folder_refuses_another_tuning(change, message, small):
     found = small()
     found.run(1)
-    with refuses(UsageError, says, "--root"):
+    with refuses(UsageError, message, "--root"):
         found.run(2, plan=found.planned(**change))
     (found.folder / "space.toml").write_text(SPACE.replace("1e-1", "1e-2"))
     with refuses(UsageError, "actor_learning_rate"):
@@ -301,21 +301,21 @@ def test_another_tuning_does_not_go_on_in_its_folder(change, says, small):
     assert len(found.calls) == 1
 
 
-def test_a_tuning_of_before_an_option_was_there_goes_on(small):
+def test_a_tuning_from_before_an_option_existed_continues(small):
     found = small()
     found.run(1)
     path = found.root / "tuning.json"
-    noted = json.loads(path.read_text())
-    del noted["ground"]["options"]["overlap"], noted["preset"]["overlap"]
-    path.write_text(json.dumps(noted))
+    record = json.loads(path.read_text())
+    del record["ground"]["options"]["overlap"], record["preset"]["overlap"]
+    path.write_text(json.dumps(record))
     assert len(found.run(2).trials) == 2
 
 
-def test_files_that_are_damaged_are_one_line(small):
+def test_damaged_files_are_a_one_line_error(small):
     found = small()
     found.run(1)
-    noted = (found.root / "tuning.json").read_text()
-    (found.root / "tuning.json").write_text(noted.replace('"tuning_seed": 0', '"tuning_seed": -1'))
+    record = (found.root / "tuning.json").read_text()
+    (found.root / "tuning.json").write_text(record.replace('"tuning_seed": 0', '"tuning_seed": -1'))
     with refuses(FileFault, "tuning_seed -1 --root"):
         found.run(2)
     (found.root / "tuning.json").unlink()
@@ -325,7 +325,7 @@ def test_files_that_are_damaged_are_one_line(small):
         found.run(2)
 
 
-def test_seeds_of_trials_end_before_those_of_the_comparison(small):
+def test_seeds_of_trials_must_not_reach_those_of_the_comparison(small):
     with refuses(UsageError, "1000"):
         small(seeds=1001)
 
@@ -339,14 +339,14 @@ import msgspec
 import pytest
 with pytest.MonkeyPatch.context() as patch:
     found = Tuning(Path({folder!r}), patch, how={how!r}, pruning=True)
-    found.run({wanted}, fresh_seeds=2, jobs={jobs})
+    found.run({trials}, fresh_seeds=2, jobs={jobs})
 """
 
 
-def start(found, wanted, jobs=1, **how):
-    """Start a tuning in a process of its own."""
+def start(found, trials, jobs=1, **how):
+    """Start a tuning in another process."""
     tests = str(Path(__file__).parents[1])
-    text = SCRIPT.format(tests=tests, folder=str(found.folder), how=how, wanted=wanted, jobs=jobs)
+    text = SCRIPT.format(tests=tests, folder=str(found.folder), how=how, trials=trials, jobs=jobs)
     return subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.PIPE, text=True)
 
 
@@ -360,7 +360,7 @@ def wait_for(holds, process=None):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, 3])
-def test_killed_it_ends_as_if_it_had_not_been(kills, tmp_path, monkeypatch):
+def test_a_killed_tuning_ends_like_an_uninterrupted_one(kills, tmp_path, monkeypatch):
     straight, killed = (tmp_path / name for name in ("straight", "killed"))
     found = {}
     for folder in (straight, killed):
@@ -376,12 +376,12 @@ def test_killed_it_ends_as_if_it_had_not_been(kills, tmp_path, monkeypatch):
         report(found[folder], found[folder].run(7, fresh_seeds=2))
     for name in ("results.csv", "best.toml", "comparison.csv", "tuning.md"):
         written, expected = ((folder / "out" / name).read_text(encoding="utf-8") for folder in (killed, straight))
-        assert written.replace(str(killed), str(straight)) == expected, name  # which may tell where they are
+        assert written.replace(str(killed), str(straight)) == expected, name  # the text may contain the folder's path
     names = [tuple(call[1:3]) for call in found[killed].calls if call[0] == "train"]
     assert len(names) == len({*names})  # nothing was trained twice
 
 
-def test_a_tuning_that_is_killed_leaves_nothing_computing_and_goes_on_at_once(small, monkeypatch):
+def test_a_killed_tuning_leaves_no_processes_and_resumes_at_once(small, monkeypatch):
     found = small(how={"seconds": 0.15})
     process = start(found, 1, seconds=0.15)
     wait_for(lambda: found.calls, process)
@@ -396,14 +396,14 @@ def test_a_tuning_that_is_killed_leaves_nothing_computing_and_goes_on_at_once(sm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_cells_save_and_names_the_command(number, small, monkeypatch):
+def test_a_signal_lets_cells_save_and_names_the_resume_command(number, small, monkeypatch):
     found = small(how={"seconds": 0.2})
     process = start(found, 5, seconds=0.2)
     wait_for(lambda: found.calls, process)
     process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
-    assert "0 of 5 trials are over; go on with: ddpg tune it" in said
-    assert "trial-0000 seed 0: interrupted at step" in said
+    stderr = process.communicate(timeout=60)[1]
+    assert "0 of 5 trials are over; go on with: ddpg tune it" in stderr
+    assert "trial-0000 seed 0: interrupted at step" in stderr
     tuned = found.run(2, plan=found.planned(pruning=True))
     assert [trial.state for trial in tuned.trials] == ["complete"] * 2
     assert [call[:2] for call in found.calls] == [
@@ -415,24 +415,24 @@ def test_a_signal_lets_cells_save_and_names_the_command(number, small, monkeypat
 
 @pytest.fixture
 def command(small, monkeypatch):
-    """The command line, whose cells the stub does."""
+    """Return a tuning, and a function that runs ``ddpg tune`` with the stub for its cells."""
     found = small()
-    whole = functools.partial(tuning.run_tuning, command=found.command)
-    monkeypatch.setattr(tuning, "run_tuning", whole)
+    stubbed = functools.partial(tuning.run_tuning, command=found.command)
+    monkeypatch.setattr(tuning, "run_tuning", stubbed)
     monkeypatch.chdir(found.folder)
     words = ["--total-timesteps", "100", "--evaluation-interval", "20", "--space", "space.toml", "--jobs", "1"]
     return found, lambda *more: main(["tune", "Pendulum-v1", *words, *more])
 
 
-def test_the_command_leaves_a_folder(command, capsys):
+def test_the_command_writes_a_folder_and_prints_a_report(command, capsys):
     _, tune = command
     assert tune("--trials", "2", "--fresh-seeds", "2", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["trials"] == {"complete": 2}
-    assert told["best"]["trial"] == 0
-    assert told["verdict"] == "The best is the preset itself."
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["trials"] == {"complete": 2}
+    assert summary["best"]["trial"] == 0
+    assert summary["verdict"] == "The best is the preset itself."
     folder = Path("tuning", "Pendulum-v1")
-    assert told["tuning"] == str(folder)
+    assert summary["tuning"] == str(folder)
     assert {path.name for path in folder.iterdir() if path.is_file()} >= {"results.csv", "best.toml", "trials.journal"}
     assert tune("--trials", "2", "--fresh-seeds", "2") == 0
     out = capsys.readouterr().out
@@ -448,37 +448,37 @@ def test_the_command_leaves_a_folder(command, capsys):
 def test_an_environment_may_be_named_without_its_version(command, capsys):
     words = ["--total-timesteps", "100", "--evaluation-interval", "20", "--space", "space.toml", "--trials", "1"]
     assert main(["tune", "Pendulum", *words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["tuning"], told["trials"]) == ("tuning/Pendulum-v1", {"complete": 1})
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["tuning"], summary["trials"]) == ("tuning/Pendulum-v1", {"complete": 1})
 
 
-def test_a_recipe_and_a_file_are_the_ground(command, capsys):
+def test_a_recipe_and_a_file_set_the_base_configuration(command, capsys):
     _, tune = command
     Path("own.toml").write_text("gamma = 0.5\n")
     assert tune("--trials", "1", "--recipe", "td3", "--config", "own.toml", "--storage", "there") == 0
     capsys.readouterr()
-    noted = json.loads(Path("there", "tuning.json").read_text())
-    ground = noted["ground"]["options"]
-    assert (ground["n_critics"], ground["gamma"]) == (2, 0.5)
-    assert (noted["preset"]["n_critics"], noted["preset"]["gamma"]) == (1, 0.98)
+    record = json.loads(Path("there", "tuning.json").read_text())
+    base = record["ground"]["options"]
+    assert (base["n_critics"], base["gamma"]) == (2, 0.5)
+    assert (record["preset"]["n_critics"], record["preset"]["gamma"]) == (1, 0.98)
     training = Train.parse(["Pendulum-v1", "--config", "there/best.toml"], "ddpg train")
-    assert training.args[0].to_json() == ground
+    assert training.args[0].to_json() == base
 
 
-def test_the_preset_is_that_of_a_run_as_long_as_a_trial(command, capsys):
-    """Pendulum's preset has 1,000 random steps, which is all of a trial of 100; a minibatch of it is 64."""
+def test_the_preset_is_adapted_to_the_length_of_a_trial(command, capsys):
+    """Pendulum's preset has 1,000 random steps; a trial of 100 steps has 64, the size of a minibatch."""
     _, tune = command
     Path("own.toml").write_text("learning_starts = 5\n")
     usual = Train.parse(["Pendulum-v1", "--total-timesteps", "100"], "ddpg train").args[0].to_json()
     assert (usual["learning_starts"], usual["exploration_steps"]) == (64, 100)
     for words, starts in (([], 64), (["--config", "own.toml"], 5)):
         assert tune("--trials", "1", "--fresh-seeds", "0", "--root", f"{starts}", *words) == 0
-        noted = json.loads(Path(f"{starts}", "tuning.json").read_text())
-        assert noted["preset"] == usual
-        assert noted["ground"]["options"] == usual | {"learning_starts": starts}
+        record = json.loads(Path(f"{starts}", "tuning.json").read_text())
+        assert record["preset"] == usual
+        assert record["ground"]["options"] == usual | {"learning_starts": starts}
 
 
-def test_failures_make_the_status_one(command, monkeypatch, capsys):
+def test_failures_set_the_exit_status_to_1(command, monkeypatch, capsys):
     found, tune = command
     found.how(monkeypatch, fail=["trial-0001", "preset"])
     assert tune("--trials", "2", "--fresh-seeds", "0") == 1
@@ -495,7 +495,7 @@ def test_failures_make_the_status_one(command, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "words", [["--trials", "0"], ["--seeds", "0"], ["--tuning-seed", "-1"], ["--space", "none.toml"], ["--jobs", "0"]]
 )
-def test_bad_input_begins_nothing(words, command, capsys):
+def test_bad_input_starts_nothing(words, command, capsys):
     found, tune = command
     assert tune(*words) == 2
     assert words[0].strip("-").replace("-", "_") in capsys.readouterr().err or words[0] == "--space"
@@ -503,7 +503,7 @@ def test_bad_input_begins_nothing(words, command, capsys):
     assert not found.calls
 
 
-def test_without_optuna_nothing_is_begun(command, monkeypatch, capsys):
+def test_without_optuna_nothing_is_started(command, monkeypatch, capsys):
     _, tune = command
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert tune() == 2
@@ -515,7 +515,7 @@ REAL = "hidden = [4]\nbatch_size = 8\nlearning_starts = 50\njit = false\n"
 
 
 @pytest.mark.slow
-def test_a_real_tuning_that_is_killed_ends_as_if_it_had_not_been(tmp_path, monkeypatch, capsys):
+def test_a_killed_real_tuning_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("ground.toml").write_text(REAL)
     words = ["tune", "ddpg_envs/LQR-v0", "--config", "ground.toml", "--trials", "2", "--total-timesteps", "300"]

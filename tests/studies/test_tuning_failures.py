@@ -1,4 +1,4 @@
-"""With which line ``ddpg tune`` ends where something failed: the first cause that applies."""
+"""The error of ``ddpg tune`` after failures, which names the first cause that applies."""
 
 import types
 
@@ -14,7 +14,7 @@ TRIALS = [
 
 
 @pytest.mark.parametrize(
-    ("stopped", "cells", "wanted", "told", "untold"),
+    ("stopped", "cells", "trials", "words", "absent"),
     [
         ("three trials failed", {"a/1": "disk full"}, 3, ["three trials failed", "what is left"], "--trials"),
         ("three trials failed", {}, 2, ["three trials failed", "--trials of more than 2"], "the same command"),
@@ -22,12 +22,12 @@ TRIALS = [
         (None, {}, 2, ["1 of 2 trials", "no such key", "--trials of more than 2"], "the same command"),
     ],
 )
-def test_the_first_cause_is_told(stopped, cells, wanted, told, untold):
+def test_the_first_cause_is_named(stopped, cells, trials, words, absent):
     with pytest.raises(CellsFailed) as caught:
-        _refuse_failures(types.SimpleNamespace(stopped=stopped, failed=cells, trials=TRIALS), wanted)
-    assert all(word in str(caught.value) for word in told)
-    assert untold not in str(caught.value)
+        _refuse_failures(types.SimpleNamespace(stopped=stopped, failed=cells, trials=TRIALS), trials)
+    assert all(word in str(caught.value) for word in words)
+    assert absent not in str(caught.value)
 
 
-def test_nothing_is_refused_where_nothing_failed():
+def test_without_failures_there_is_no_error():
     _refuse_failures(types.SimpleNamespace(stopped=None, failed={}, trials=TRIALS[:1]), 1)

@@ -1,4 +1,4 @@
-"""Nothing is taken twice, nothing of the dead, never more in flight than allowed; and the counts add up."""
+"""The worker pool's bookkeeping: open requests, duplicate and late rollouts, dead and hanging workers, and counts."""
 
 import pytest
 from refusals import refuses
@@ -20,15 +20,15 @@ def pool_of(workers=2, first_step=0):
     return pool, transport
 
 
-def check_sum(pool):
+def check_counts_add_up(pool):
     counts = pool.counts
     assert counts.requested == counts.accepted + counts.lost + pool.pending
 
 
-def test_every_worker_has_two_requests_and_no_more():
+def test_every_worker_has_two_open_requests():
     pool, transport = pool_of()
     assert pool.collect(0) is None
-    # Each in turn, the steps one after the other.
+    # Workers take turns, and steps are numbered consecutively.
     expected = [(0, 0, 0, 0), (1, 0, 0, 3), (0, 0, 1, 6), (1, 0, 1, 9)]
     assert transport.requests == [RolloutRequest(*fields) for fields in expected]
     transport.events = [rollout(transport.requests[1])]
@@ -36,7 +36,7 @@ def test_every_worker_has_two_requests_and_no_more():
     assert pool.collect(0) is None
     assert transport.requests[4:] == [RolloutRequest(1, 0, 2, 12)]
     assert (pool.pending, pool.counts.accepted, pool.counts.steps) == (4, 1, 3)
-    check_sum(pool)
+    check_counts_add_up(pool)
 
 
 def test_weights_are_numbered_from_0():
@@ -45,7 +45,7 @@ def test_weights_are_numbered_from_0():
     assert [pool.publish([]), pool.publish([])] == [0, 1]
 
 
-def test_a_worker_is_asked_when_it_is_ready():
+def test_a_worker_gets_requests_once_it_is_ready():
     transport = Played()
     pool = WorkerPool(transport, 2, 3)
     pool.publish([])
@@ -57,24 +57,24 @@ def test_a_worker_is_asked_when_it_is_ready():
     assert ({request.worker for request in transport.requests}, pool.ready) == ({1}, 1)
 
 
-def test_a_rollout_that_comes_twice_is_taken_once():
+def test_a_duplicate_rollout_is_refused():
     pool, transport = pool_of()
     first = transport.requests[0]
     transport.events = [rollout(first), rollout(first)]
     assert pool.collect(0).request == first
     assert pool.collect(0) is None
     assert (pool.counts.accepted, pool.counts.refused) == (1, 1)
-    check_sum(pool)
+    check_counts_add_up(pool)
 
 
-def test_what_was_never_asked_for_is_refused():
+def test_a_rollout_that_was_not_requested_is_refused():
     pool, transport = pool_of()
     transport.events = [rollout(RolloutRequest(0, 0, 7, 0))]
     assert pool.collect(0) is None
     assert pool.counts.refused == 1
 
 
-def test_a_worker_that_died_is_replaced_and_what_it_did_is_lost():
+def test_a_dead_worker_is_replaced_and_its_open_rollouts_are_lost():
     pool, transport = pool_of()
     first, _, second, _ = transport.requests
     transport.events = [rollout(first, unfinished_steps=2)]
@@ -85,20 +85,20 @@ def test_a_worker_that_died_is_replaced_and_what_it_did_is_lost():
     assert transport.started[2:] == [(0, 1)]
     assert (pool.counts.deaths, pool.counts.lost, pool.counts.lost_episodes, pool.ready) == (1, 2, 1, 1)
     assert pool.counts.hangs == 0
-    check_sum(pool)
-    # What the dead one had sent comes late: another will do these steps.
+    check_counts_add_up(pool)
+    # A rollout of the dead worker that arrives late is refused: its replacement takes these steps.
     transport.events = [rollout(second), WorkerReady(0, 0)]
     assert pool.collect(0) is None
     assert (pool.counts.refused, pool.ready) == (1, 1)
-    asked = len(transport.requests)
+    count = len(transport.requests)
     transport.events = [WorkerReady(0, 1)]
     pool.collect(0)
-    again = transport.requests[asked:]
+    again = transport.requests[count:]
     assert again == [RolloutRequest(0, 1, 0, second.first_step), RolloutRequest(0, 1, 1, 12)]
-    check_sum(pool)
+    check_counts_add_up(pool)
 
 
-def test_an_episode_that_ended_is_not_lost():
+def test_a_finished_episode_is_not_counted_as_lost():
     pool, transport = pool_of()
     transport.events = [rollout(transport.requests[0], unfinished_steps=0), WorkerDied(0, 0, "killed")]
     pool.collect(0)
@@ -106,12 +106,12 @@ def test_an_episode_that_ended_is_not_lost():
     assert (pool.counts.deaths, pool.counts.lost_episodes) == (1, 0)
 
 
-def test_workers_that_die_again_and_again_are_given_up():
+def test_too_many_deaths_in_a_row_end_learning():
     pool, transport = pool_of(1)
     for epoch in range(MAX_DEATHS_IN_A_ROW - 1):
         transport.events = [WorkerDied(0, epoch, "killed")]
         assert pool.collect(0) is None
-    # A rollout between them begins the count anew.
+    # A rollout resets the count.
     transport.events = [WorkerReady(0, MAX_DEATHS_IN_A_ROW - 1)]
     pool.collect(0)
     transport.events = [rollout(transport.requests[-1])]
@@ -124,42 +124,42 @@ def test_workers_that_die_again_and_again_are_given_up():
         pool.collect(0)
 
 
-def test_an_environment_that_fails_ends_it():
+def test_an_environment_fault_ends_learning():
     pool, transport = pool_of()
     transport.events = [EnvironmentFailed(1, 0, "environment X failed")]
     with refuses(UsageError, "worker 1"):
         pool.collect(0)
 
 
-def test_closing_counts_what_was_open():
+def test_closing_counts_open_rollouts_as_lost():
     pool, transport = pool_of()
     transport.events = [rollout(transport.requests[0], unfinished_steps=2)]
     pool.collect(0)
     pool.close()
     assert transport.closed
     assert (pool.counts.lost, pool.counts.lost_episodes, pool.pending) == (3, 0, 0)
-    check_sum(pool)
+    check_counts_add_up(pool)
 
 
-def test_steps_are_numbered_from_where_the_agent_is():
+def test_steps_are_numbered_from_the_agents_step():
     _, transport = pool_of(1, first_step=40)
     assert [request.first_step for request in transport.requests] == [40, 43]
 
 
-def test_rollouts_of_an_epoch_that_is_over_are_refused():
+def test_rollouts_of_an_earlier_epoch_are_refused():
     pool, transport = pool_of(1)
     late = transport.requests[0]
     transport.events = [WorkerDied(0, 0, "killed"), WorkerReady(0, 1)]
     pool.collect(0)
-    # The new worker has the same sequence open.
+    # The new worker has an open request with the same sequence number.
     transport.events = [rollout(late)]
     assert pool.collect(0) is None
     assert (pool.counts.accepted, pool.counts.refused, pool.pending) == (0, 1, 2)
-    check_sum(pool)
+    check_counts_add_up(pool)
 
 
 class Clock:
-    """Time as a test has it."""
+    """A clock that the test sets."""
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
@@ -167,7 +167,7 @@ class Clock:
 
 
 def test_a_worker_that_takes_ten_times_the_longest_rollout_is_replaced(monkeypatch):
-    """While another one answers all the time: the longest took 9 s, so 90 s are waited."""
+    """Even while the other worker answers; the longest rollout took 9 s, so the pool waits 90 s."""
     clock = Clock(monkeypatch)
     pool, transport = pool_of()
     for seconds in (9.0, 3.0):
@@ -182,10 +182,10 @@ def test_a_worker_that_takes_ten_times_the_longest_rollout_is_replaced(monkeypat
         assert (pool.counts.deaths, pool.counts.hangs) == (deaths, deaths)
     assert transport.started[2:] == [(0, 1)]
     assert pool.counts.lost == 2
-    check_sum(pool)
+    check_counts_add_up(pool)
 
 
-def test_who_answered_while_the_learner_was_elsewhere_does_not_hang(monkeypatch):
+def test_a_worker_that_answered_between_collect_calls_does_not_hang(monkeypatch):
     clock = Clock(monkeypatch)
     pool, transport = pool_of(1)
     transport.events = [rollout(transport.requests[0], seconds=1.0)]
@@ -196,12 +196,12 @@ def test_who_answered_while_the_learner_was_elsewhere_does_not_hang(monkeypatch)
     clock.now += 59
     assert pool.collect(0) is None
     assert pool.counts.hangs == 0
-    clock.now += 2  # the least is a minute
+    clock.now += 2  # the shortest timeout is a minute
     assert pool.collect(0) is None
     assert pool.counts.hangs == 1
 
 
-def test_before_the_first_rollout_nobody_hangs(monkeypatch):
+def test_no_worker_hangs_before_the_first_rollout(monkeypatch):
     clock = Clock(monkeypatch)
     pool, _ = pool_of(1)
     clock.now += 3000
@@ -210,6 +210,6 @@ def test_before_the_first_rollout_nobody_hangs(monkeypatch):
 
 
 @pytest.mark.parametrize("seconds", [0, float("nan"), "x", None])
-def test_a_patience_that_is_no_time_is_refused(seconds):
+def test_an_invalid_rollout_timeout_is_refused(seconds):
     with refuses(UsageError, "rollout_timeout", repr(seconds)):
         RolloutTimeout(seconds)

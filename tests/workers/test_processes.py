@@ -1,4 +1,4 @@
-"""Workers that are processes: small, without TensorFlow, replaced when they are killed, and gone in the end."""
+"""Worker processes: without TensorFlow, small, replaced when they die or hang, and ended with the loop."""
 
 import functools
 import multiprocessing
@@ -21,7 +21,7 @@ TINY = DDPGConfig(
 )
 
 
-def gone(pids):
+def all_ended(pids):
     deadline = time.monotonic() + 10
     while any(os.path.exists(f"/proc/{pid}") for pid in pids):
         if time.monotonic() > deadline:
@@ -36,7 +36,7 @@ def test_a_worker_has_no_tensorflow_and_little_memory():
         assert 10 < agent.replay.arrays()["rewards"].max() < 150  # MB
 
 
-def test_whole_numbers_may_be_floats():
+def test_integer_arguments_may_be_floats():
     with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, workers=2.0, length=5.0) as loop:
         agent.learn(20)
         assert loop.pool.counts.steps == 5 * loop.pool.counts.accepted >= 20
@@ -59,11 +59,11 @@ def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
             assert 1 <= counts.lost <= 2
             assert (loop.learned_steps, agent.replay.added, agent.num_timesteps) == (1500, 1500, 1500)
             assert killed[0] not in pids
-        assert gone(pids)
+        assert all_ended(pids)
         assert counts.requested == counts.accepted + counts.lost
 
 
-def test_a_worker_that_hangs_is_replaced_while_the_other_goes_on(tmp_path):
+def test_a_worker_that_hangs_is_replaced_while_the_other_continues(tmp_path):
     make_env = functools.partial(Hanging, str(tmp_path / "hung"))
     with DDPG(Counting(), TINY, seed=0) as agent:
         with learning_from_workers(agent, make_env, "process", 2, length=20, rollout_timeout=0.5) as loop:
@@ -72,14 +72,14 @@ def test_a_worker_that_hangs_is_replaced_while_the_other_goes_on(tmp_path):
             pids = loop.pool._transport.pids
             assert agent.counts["worker_hangs"] == loop.pool.counts.hangs <= loop.pool.counts.deaths
             assert loop.learned_steps == agent.replay.added == agent.num_timesteps
-        assert gone(pids)
+        assert all_ended(pids)
 
 
-def test_a_worker_acts_with_the_weights_that_were_published_last():
+def test_a_worker_acts_with_the_latest_weights():
     with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, "process", 1, length=5) as loop:
         agent.learn(20)
         version = loop.pool.publish(current_weights(agent))
-        rollouts = [loop.pool.collect(60.0) for _ in range(4)]  # up to two were asked for before
+        rollouts = [loop.pool.collect(60.0) for _ in range(4)]  # up to two were requested before
         assert rollouts[-1].version == version == loop.pool.version > 0
 
 
@@ -87,7 +87,7 @@ def test_a_worker_acts_with_the_weights_that_were_published_last():
     ("env", "message"),
     [(Broken, "licence"), (Exits, "sys.exit licence"), (Invalid, "Invalid step 2"), (Wide, "observation space agent")],
 )
-def test_an_environment_that_fails_ends_learning_in_one_line(env, message):
+def test_an_environment_fault_ends_learning_with_one_line(env, message):
     with DDPG(Counting(), TINY, seed=0) as agent:
         with (
             learning_from_workers(agent, env, "process", 1, length=20),
@@ -117,17 +117,17 @@ def test_the_newest_weights_are_read_once():
     np.testing.assert_array_equal(found[2], np.full((2, 2), 3.0))
 
 
-def test_weights_that_are_overwritten_while_they_are_read_are_read_again():
+def test_weights_overwritten_during_a_read_are_read_again():
     arrays = [np.zeros(3, np.float32)]
     weights = SharedWeights(arrays, multiprocessing.get_context("spawn"))
     weights.write(0, arrays)
-    places, reads = weights._slot_views, []
+    slot_views, reads = weights._slot_views, []
 
     def overtaken(slot):
-        found = places(slot)
+        found = slot_views(slot)
         reads.append(slot)
-        if len(reads) == 1:  # between the number's being read and the copy
-            weights._slot_views = places
+        if len(reads) == 1:  # after the version is read, before the arrays are copied
+            weights._slot_views = slot_views
             weights.write(1, [np.ones(3, np.float32)])
             weights.write(2, [np.full(3, 2, np.float32)])
             weights._slot_views = overtaken

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: they learn, they are replaced, the pool shrinks and grows with the cluster."""
+"""Workers on a Ray cluster: learning, replacement of dead workers, and a pool that follows the cluster's size."""
 
 import functools
 import os
@@ -23,31 +23,31 @@ PENDULUM = functools.partial(make_env, "Pendulum-v1")
 
 
 def actors():
-    """The pids of the actors on this machine."""
+    """Return the process ids of the Ray actors on this machine."""
     found = subprocess.run(["pgrep", "-f", "^ray::Actor"], capture_output=True, text=True, check=False)
     return [int(line) for line in found.stdout.split()]
 
 
-def check_sum(pool):
+def check_counts_add_up(pool):
     counts = pool.counts
     assert counts.requested == counts.accepted + counts.lost + pool.pending
 
 
 @pytest.mark.slow
-def test_a_cluster_of_this_machine_begins_and_ends_with_the_workers():
+def test_a_local_cluster_starts_and_stops_with_the_workers():
     before = signal.getsignal(signal.SIGTERM)
     with DDPG(PENDULUM(), TINY, seed=0) as agent:
         with learning_from_workers(agent, PENDULUM, "ray", 2) as loop:
             assert signal.getsignal(signal.SIGTERM) is before
             agent.learn(1000)
-            check_sum(loop.pool)
+            check_counts_add_up(loop.pool)
             assert (agent.replay.added, loop.pool.counts.deaths, loop.pool.ready) == (1000, 0, 2)
             assert agent.num_updates + loop.owed_updates == pytest.approx(90)
         assert not ray.is_initialized()
 
 
 @pytest.mark.slow
-def test_an_environment_that_cannot_be_made_ends_it():
+def test_an_environment_that_cannot_be_made_ends_learning():
     with (
         DDPG(Counting(), TINY, seed=0) as agent,
         learning_from_workers(agent, functools.partial(make_env, "No-v0"), "ray", 1),
@@ -60,7 +60,7 @@ def test_an_environment_that_cannot_be_made_ends_it():
     ("address", "message"),
     [("127.0.0.1:1", "127.0.0.1:1"), ("ray://head:10001", "auto")],
 )
-def test_a_cluster_that_is_not_there_is_one_line(address, message):
+def test_an_unreachable_cluster_is_a_one_line_error(address, message):
     with (
         DDPG(Counting(), TINY, seed=0) as agent,
         refuses(UsageError, message) as caught,
@@ -71,7 +71,7 @@ def test_a_cluster_that_is_not_there_is_one_line(address, message):
 
 
 @pytest.mark.slow
-def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
+def test_a_run_survives_killed_workers_and_a_removed_node():
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -79,7 +79,7 @@ def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
         nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
         done, killed = [], []
 
-        def trouble(agent):
+        def cause_failures(agent):
             now = agent.num_timesteps
             due = [at for at in (1000, 2000, 4000) if now >= at and at not in done]
             done.extend(due)
@@ -91,7 +91,7 @@ def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
                     cluster.remove_node(nodes[1])
 
         def settle(agent, workers):
-            """Go on until so many workers are there: they take seconds to start, and those that are there go on."""
+            """Learn until ``workers`` workers are ready: each takes seconds to start."""
             end = time.monotonic() + 90
             while agent.loop.pool.ready != workers and time.monotonic() < end:
                 agent.learn(100)
@@ -100,17 +100,17 @@ def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
         ray.init(address=cluster.address, log_to_driver=False)
         with DDPG(PENDULUM(), TINY, seed=0) as agent:
             with learning_from_workers(agent, PENDULUM, "ray", 5) as loop:
-                agent.learn(12_000, trouble)
-                settle(agent, 3)  # one on the head, two on the node that stayed
-                check_sum(loop.pool)
+                agent.learn(12_000, cause_failures)
+                settle(agent, 3)  # one on the head, two on the remaining node
+                check_counts_add_up(loop.pool)
                 counts = loop.pool.counts
                 assert agent.num_timesteps == agent.replay.added == loop.learned_steps >= 12_000
                 assert counts.steps == counts.accepted * 100
-                assert counts.deaths == 4  # two killed, two with their node
+                assert counts.deaths == 4  # two killed, two lost with their node
                 assert counts.lost > 0
                 cluster.add_node(num_cpus=2)
                 settle(agent, 5)  # the new node has room
-            assert ray.is_initialized()  # not ours to end
+            assert ray.is_initialized()  # it was not the loop that started Ray
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -118,7 +118,7 @@ def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
 
 
 @pytest.mark.slow
-def test_a_node_that_joins_grows_the_pool_beyond_what_it_began_with():
+def test_a_node_that_joins_grows_the_pool():
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -126,17 +126,17 @@ def test_a_node_that_joins_grows_the_pool_beyond_what_it_began_with():
         ray.init(address=cluster.address, log_to_driver=False)
         with DDPG(PENDULUM(), TINY, seed=0) as agent, learning_from_workers(agent, PENDULUM, "ray", 4) as loop:
             agent.learn(1000)
-            assert loop.pool.ready == 1  # there is no room for more
+            assert loop.pool.ready == 1  # the cluster has no room for more
             cluster.add_node(num_cpus=2)
             for _ in range(300):
                 if loop.pool.ready == 3:
                     break
                 agent.learn(100)
             agent.learn(1000)
-            assert loop.pool.ready == 3  # four were asked for, and there is room for three
+            assert loop.pool.ready == 3  # four were requested, and the cluster has room for three
             assert {request.worker for member in loop.pool._workers for request in member.open.values()} == {0, 1, 2}
             assert (loop.pool.counts.deaths, loop.learned_steps) == (0, agent.replay.added)
-            check_sum(loop.pool)
+            check_counts_add_up(loop.pool)
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -1,4 +1,4 @@
-"""Which Ray cluster is connected to, and how large one of this machine is. Ray itself is not needed."""
+"""Which Ray cluster workers connect to, and how many CPUs a local one has. A fake replaces Ray."""
 
 from types import SimpleNamespace
 
@@ -12,8 +12,8 @@ from ddpg.workers.ray_workers import connect_to_ray
 
 
 @pytest.fixture
-def begun(monkeypatch):
-    """In the place of Ray; what its ``init`` was called with."""
+def init_calls(monkeypatch):
+    """Replace Ray with a fake; return the options of each call of its ``init``."""
     calls = []
     ray = SimpleNamespace(is_initialized=lambda: False, init=lambda **options: calls.append(options))
     monkeypatch.setattr(ray_workers, "import_ray", lambda: ray)
@@ -24,28 +24,28 @@ def begun(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize(("asked", "cpus"), [(4, 4), (2, 4), (9, 9)])
-def test_a_cluster_of_this_machine_has_the_cores_that_this_process_may_use(asked, cpus, begun):
-    connect_to_ray(None, asked)
-    assert (begun[0]["address"], begun[0]["num_cpus"]) == (None, cpus)
+@pytest.mark.parametrize(("workers", "cpus"), [(4, 4), (2, 4), (9, 9)])
+def test_a_local_cluster_has_the_available_cores_or_one_cpu_per_worker(workers, cpus, init_calls):
+    connect_to_ray(None, workers)
+    assert (init_calls[0]["address"], init_calls[0]["num_cpus"]) == (None, cpus)
 
 
 @pytest.mark.parametrize("address", ["auto", "10.0.0.1:6379"])
-def test_an_address_of_the_environment_is_one(address, begun, monkeypatch):
+def test_ray_address_in_the_environment_is_used(address, init_calls, monkeypatch):
     connect_to_ray(address, 2)
     monkeypatch.setenv("RAY_ADDRESS", address)
     connect_to_ray(None, 2)
-    assert begun[0] == begun[1]
-    assert begun[0]["address"] == address
-    assert "num_cpus" not in begun[0]
+    assert init_calls[0] == init_calls[1]
+    assert init_calls[0]["address"] == address
+    assert "num_cpus" not in init_calls[0]
     connect_to_ray("10.0.0.2:6379", 2)
-    assert begun[2]["address"] == "10.0.0.2:6379"
+    assert init_calls[2]["address"] == "10.0.0.2:6379"
     monkeypatch.setenv("RAY_ADDRESS", "")
     connect_to_ray(None, 2)
-    assert begun[3]["num_cpus"] == 4
+    assert init_calls[3]["num_cpus"] == 4
 
 
-def test_an_address_of_the_environment_is_looked_at_first(begun, monkeypatch):
+def test_ray_address_in_the_environment_is_checked_before_ray_starts(init_calls, monkeypatch):
     def refuse(*_, **__):
         raise ConnectionRefusedError("refused")
 
@@ -56,4 +56,4 @@ def test_an_address_of_the_environment_is_looked_at_first(begun, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
     with refuses(UsageError, "RAY_ADDRESS 'ray://head:10001'"):
         connect_to_ray(None, 2)
-    assert not begun
+    assert not init_calls

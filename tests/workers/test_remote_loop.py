@@ -1,4 +1,4 @@
-"""Learning from rollouts is learning: each transition once, as many updates a step, seen as without workers."""
+"""Learning from workers' rollouts: each transition once, with updates and callbacks as without workers."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ TINY = {"hidden": (4,), "batch_size": 4, "optimizer": "sgd", "jit": False, "buff
 
 
 def remote(workers=2, length=10, make_env=Counting, **options):
-    """An agent whose workers are in this process; episodes are three steps long."""
+    """Return an agent whose workers are in this process, and their transport; episodes have three steps."""
     config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | TINY | options)
     agent = DDPG(Counting(), config, seed=1)
     transport = Here(worker_spec_of(agent, make_env, workers, length, 0))
@@ -23,7 +23,7 @@ def remote(workers=2, length=10, make_env=Counting, **options):
     return agent, transport
 
 
-class Seen(Callback):
+class Recorder(Callback):
     def __init__(self):
         self.episodes, self.updates, self.steps, self.metrics = [], [], [], []
 
@@ -40,7 +40,7 @@ class Seen(Callback):
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("per_step", [0.25, 1.0])
-def test_updates_are_as_many_a_step_as_without_workers(workers, per_step):
+def test_updates_per_step_are_as_without_workers(workers, per_step):
     agent, _ = remote(workers, updates_per_step=per_step)
     with agent, DDPG(Counting(), agent.config, seed=1) as alone:
         agent.learn(145)
@@ -50,29 +50,29 @@ def test_updates_are_as_many_a_step_as_without_workers(workers, per_step):
         assert (agent.num_updates, agent.loop.owed_updates) == (alone.num_updates, alone.loop.owed_updates)
 
 
-def test_fractions_of_updates_come_when_they_are_due():
-    """Three are due after five steps, and not after six, as rounding would have it."""
+def test_fractional_updates_run_when_they_are_due():
+    """At 0.6 updates a step, the third is due after five steps, and not after six as with rounding."""
     agent, _ = remote(1, updates_per_step=0.6, updates_per_call=1)
-    seen = Seen()
+    recorder = Recorder()
     with agent:
-        agent.learn(40, seen)
-    assert seen.updates == [(20 + step, step * 6 // 10) for step in range(1, 21) if step * 6 % 10 < 6]
+        agent.learn(40, recorder)
+    assert recorder.updates == [(20 + step, step * 6 // 10) for step in range(1, 21) if step * 6 % 10 < 6]
 
 
-def test_calls_of_updates_are_full_and_come_in_time():
+def test_update_calls_are_full_and_on_time():
     agent, _ = remote()
-    seen = Seen()
+    recorder = Recorder()
     with agent:
-        agent.learn(60, seen)
-    assert seen.updates == [(step, step - 20) for step in range(24, 61, 4)]
+        agent.learn(60, recorder)
+    assert recorder.updates == [(step, step - 20) for step in range(24, 61, 4)]
 
 
 def test_learning_starts_in_the_middle_of_a_rollout():
     agent, _ = remote(1, learning_starts=13)
-    seen = Seen()
+    recorder = Recorder()
     with agent:
-        agent.learn(21, seen)
-    assert seen.updates == [(17, 4), (21, 8)]
+        agent.learn(21, recorder)
+    assert recorder.updates == [(17, 4), (21, 8)]
 
 
 def test_every_transition_is_learned_from_once_and_in_order():
@@ -80,42 +80,42 @@ def test_every_transition_is_learned_from_once_and_in_order():
     with agent:
         agent.learn(57)
         stored = agent.replay.arrays()
-        taken = agent.loop.pool.counts.steps
-        agent.learn(3)  # what was left of the last rollout
-        assert (taken, agent.loop.pool.counts.steps, agent.loop.learned_steps) == (60, 60, 60)
+        collected = agent.loop.pool.counts.steps
+        agent.learn(3)  # the rest of the last rollout
+        assert (collected, agent.loop.pool.counts.steps, agent.loop.learned_steps) == (60, 60, 60)
         assert len(agent.replay) == 60
     assert stored["rewards"].shape == (57, 1)
-    # Rollouts of 10 steps, of the two workers in turn; observations are [episode, step].
+    # The two workers' rollouts of 10 steps alternate; observations are [episode, step].
     rows = stored["observations"].astype(int).tolist()
     assert rows[:10] == rows[10:20] == [[step // 3, step % 3] for step in range(10)]
     assert rows[20:30] == [[step // 3, step % 3] for step in range(10, 20)]
 
 
-def test_episodes_are_told_where_they_end():
+def test_episodes_are_reported_at_the_step_where_they_end():
     agent, _ = remote()
-    seen = Seen()
+    recorder = Recorder()
     with agent:
-        agent.learn(30, seen)
-    assert [step for step, _ in seen.episodes] == [3, 6, 9, 13, 16, 19, 22, 25, 28]
-    assert [episode.index for _, episode in seen.episodes] == [0] * 3 + [1] * 3 + [0] * 3
-    assert {(episode.episode_return, episode.length) for _, episode in seen.episodes} == {(6.0, 3)}
-    assert set(seen.steps) >= {step for step, _ in seen.episodes}
+        agent.learn(30, recorder)
+    assert [step for step, _ in recorder.episodes] == [3, 6, 9, 13, 16, 19, 22, 25, 28]
+    assert [episode.index for _, episode in recorder.episodes] == [0] * 3 + [1] * 3 + [0] * 3
+    assert {(episode.episode_return, episode.length) for _, episode in recorder.episodes} == {(6.0, 3)}
+    assert set(recorder.steps) >= {step for step, _ in recorder.episodes}
 
 
-def test_returns_of_n_steps_stay_with_their_worker():
+def test_n_step_returns_do_not_mix_workers():
     agent, _ = remote(n_steps=2, gamma=0.5)
     with agent:
         agent.learn(40)
         batch = agent.replay.gather(np.arange(40), 2, 0.5)
-    # r + r'/2 is 1 + 2/2, 2 + 3/2, 3; the last steps in memory have no next one yet.
+    # r + r'/2 is 1 + 2/2, 2 + 3/2, 3; the last steps in memory have no successor yet.
     steps = np.tile([*range(10)], 4)[:20]
     expected = [(2.0, 3.5, 3.0)[step % 3] for step in steps]
-    # Step 9 opens an episode whose second step is in the worker's next rollout, ten rows on.
+    # Step 9 begins an episode whose second step is in the worker's next rollout, ten rows later.
     assert batch.rewards[:20, 0].tolist() == expected
 
 
-class Still(Counting):
-    """Every observation is the same, and the third reward of each episode is none."""
+class Constant(Counting):
+    """Counting, but all observations are equal, and the third reward of each episode is NaN."""
 
     def __init__(self):
         super().__init__(4, nan_reward_at=3)
@@ -125,10 +125,10 @@ class Still(Counting):
 
 
 @pytest.mark.parametrize("length", [1, 2, 4, 10])
-def test_an_episode_that_is_abandoned_ends_wherever_in_a_rollout_that_is(length):
-    """γ = 0.5, rewards 1 and 2 before each drop: G is 1 and 2.5, and nothing leads over to the next episode."""
+def test_an_abandoned_episode_ends_anywhere_in_a_rollout(length):
+    """γ = 0.5, rewards 1 and 2 before each drop: G is 1 and 2.5, and no return crosses into the next episode."""
     options = {"on_bad_transition": "drop", "n_steps": 3, "normalize_rewards": True, "gamma": 0.5}
-    agent, _ = remote(1, length, Still, **options)
+    agent, _ = remote(1, length, Constant, **options)
     with agent:
         agent.learn(12)
         batch = agent.replay.gather(np.arange(12), 3, 0.5)
@@ -136,40 +136,40 @@ def test_an_episode_that_is_abandoned_ends_wherever_in_a_rollout_that_is(length)
         assert agent.memory.statistics()["rewards.largest"] == 2.5
 
 
-def test_the_lag_of_a_policy_is_told():
+def test_policy_lag_is_reported():
     agent, _ = remote(1, learning_starts=0)
-    seen = Seen()
+    recorder = Recorder()
     with agent:
-        agent.learn(40, seen)
-    # Of each rollout, steps 4 and 8 and so on bring 4 updates; two rollouts are asked for before the first is learned.
-    lags = [metrics["policy_lag"] for metrics in seen.metrics]
+        agent.learn(40, recorder)
+    # Every fourth step makes 4 updates; two rollouts are requested before the first is learned from.
+    lags = [metrics["policy_lag"] for metrics in recorder.metrics]
     assert lags[0] == 0
     assert max(lags) == 16
-    assert set(agent.metrics) == set(seen.metrics[0])
+    assert set(agent.metrics) == set(recorder.metrics[0])
 
 
-def test_the_lag_of_weights_that_are_forgotten_is_what_is_known():
+def test_policy_lag_of_unrecorded_weights_counts_from_the_oldest_recorded():
     agent, _ = remote(1, learning_starts=0)
-    seen = Seen()
+    recorder = Recorder()
     with agent:
         agent.learn(40)
-        agent.loop._published = {1000: agent.num_updates - 3}  # a worker answers that was slower than 100 versions
-        agent.learn(4, seen)
-    assert [metrics["policy_lag"] for metrics in seen.metrics] == [3]
+        agent.loop._published = {1000: agent.num_updates - 3}  # as if a rollout's weights were over 100 versions old
+        agent.learn(4, recorder)
+    assert [metrics["policy_lag"] for metrics in recorder.metrics] == [3]
 
 
-def test_weights_are_published_once_for_all_and_only_when_new():
+def test_weights_are_published_once_for_all_workers_and_only_when_new():
     agent, transport = remote(4)
     with agent:
         agent.learn(20)
         assert transport.published == [0]
         agent.learn(40)
-    # New ones after each rollout that was learned from, but for the last one, after which nobody asked.
+    # New weights after each rollout, except for the last, which no request followed.
     assert transport.published == [0, 1, 2, 3]
     assert agent.loop.broadcasts == 4
 
 
-def test_workers_that_die_cost_their_rollouts_and_nothing_else():
+def test_a_dead_worker_loses_only_its_open_rollouts():
     agent, transport = remote()
     killed = []
 
@@ -188,21 +188,21 @@ def test_workers_that_die_cost_their_rollouts_and_nothing_else():
         assert agent.counts["worker_deaths"] == 1
         assert agent.counts["lost_rollouts"] == 2
         # The new worker's first transition does not follow the old one's last.
-        _, goes_on = agent.replay.observations.next_rows(np.arange(100))
+        _, continues = agent.replay.observations.next_rows(np.arange(100))
         steps = agent.replay.arrays()["observations"][:, 1].astype(int)
         after = agent.replay.arrays()["next_observations"][:, 1].astype(int)
         assert (after == steps + 1).all()
-        assert not goes_on[steps == 2].any()
+        assert not continues[steps == 2].any()
 
 
-def test_a_stop_ends_learning_after_the_piece():
+def test_a_callback_stops_learning_within_a_rollout():
     agent, _ = remote()
     with agent:
         agent.learn(1000, lambda agent: agent.num_timesteps < 25)
         assert 25 <= agent.num_timesteps < 30
 
 
-def test_the_loop_before_comes_back_with_what_is_owed():
+def test_the_former_loop_is_restored_with_the_owed_updates():
     with DDPG(Counting(), DDPGConfig(learning_starts=0, updates_per_call=4, **TINY), seed=1) as agent:
         before = agent.loop
         before.owed_updates = 3.0
@@ -214,8 +214,8 @@ def test_the_loop_before_comes_back_with_what_is_owed():
 
 
 @pytest.mark.parametrize("own_loop", [False, True])
-def test_episodes_of_before_and_behind_workers_are_others(monkeypatch, own_loop):
-    """γ = 0.5, Counting in lane 0 all the time: G is 1, 2.5 | 1, 2.5, 4.25, 1 of the worker | 1."""
+def test_episodes_before_during_and_after_workers_are_separate(monkeypatch, own_loop):
+    """γ = 0.5, all in environment 0: G is 1, 2.5 before, 1, 2.5, 4.25, 1 in the worker, and 1 afterwards."""
     monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda _, spec, __: Here(spec))
     with DDPG(Counting(), DDPGConfig(normalize_rewards=True, gamma=0.5, **TINY), seed=1) as agent:
         agent.learn(2)
@@ -229,7 +229,7 @@ def test_episodes_of_before_and_behind_workers_are_others(monkeypatch, own_loop)
         assert agent.memory.statistics()["rewards.mean"] == pytest.approx((1 + 2.5 + 1 + 2.5 + 4.25 + 1 + 1) / 7)
 
 
-def test_a_collector_without_workers_is_none():
+def test_the_local_collector_is_refused():
     with (
         DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent,
         refuses(UsageError, "collector='local' learn()"),
@@ -238,7 +238,7 @@ def test_a_collector_without_workers_is_none():
         pass
 
 
-def test_an_id_is_no_function_that_makes_environments():
+def test_an_id_instead_of_a_function_is_refused():
     with (
         DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent,
         refuses(UsageError, "make_env='Pendulum-v1' functools.partial"),
@@ -247,7 +247,7 @@ def test_an_id_is_no_function_that_makes_environments():
         pass
 
 
-def test_workers_that_never_answer_are_given_up(monkeypatch):
+def test_silent_workers_end_learning(monkeypatch):
     monkeypatch.setattr("ddpg.workers.remote_loop.MAX_SILENCE", 0.5)
     with DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent:
         agent.loop = RemoteLoop(agent, WorkerPool(Played(), 2, 10))
@@ -255,8 +255,8 @@ def test_workers_that_never_answer_are_given_up(monkeypatch):
             agent.learn(10)
 
 
-def test_updates_that_workers_earned_are_owed_without_them(monkeypatch):
-    """After 21 + 2 steps two updates are earned, and a call is of four."""
+def test_owed_updates_are_made_up_after_the_workers_end(monkeypatch):
+    """After 22 steps two updates are owed, fewer than the four of a call."""
     monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda kind, spec, address: Here(spec))
     config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | TINY)
     with DDPG(Counting(), config, seed=1) as agent:

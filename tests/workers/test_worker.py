@@ -1,4 +1,4 @@
-"""What a worker does with its environment, counted by hand."""
+"""A worker's rollouts, compared with values worked out by hand."""
 
 import dataclasses
 import functools
@@ -39,7 +39,7 @@ def worker_of(
         BoxExploration(
             np.random.default_rng(0),
             random_steps,
-            functools.partial(no_share, 0.0),
+            functools.partial(constant, 0.0),
             size=1,
             make_noise=functools.partial(make_noise, noise, scale, 0.15, 1.0),
             scale=scale,
@@ -53,11 +53,11 @@ def worker_of(
     return Worker(dataclasses.replace(spec, **changes), number, epoch)
 
 
-def no_share(value, step):
+def constant(value, step):
     return value
 
 
-def test_a_rollout_is_what_the_environment_did():
+def test_a_rollout_holds_the_environments_transitions():
     worker = worker_of()
     worker.load(7, WEIGHTS)
     request = RolloutRequest(0, 0, 0, 0)
@@ -86,7 +86,7 @@ def test_an_environment_with_other_spaces_is_refused(env, message):
         worker_of(changes={"make_env": functools.partial(Counting, **env)})
 
 
-def test_what_makes_no_environment_is_refused():
+def test_an_unsuitable_make_env_is_refused():
     vector = functools.partial(gym.vector.SyncVectorEnv, [Counting] * 3)
     with refuses(UsageError, "vector 3"):
         worker_of(changes={"make_env": vector})
@@ -94,7 +94,7 @@ def test_what_makes_no_environment_is_refused():
         worker_of(changes={"make_env": functools.partial(sys.exit, "no licence")})
 
 
-def test_the_next_one_goes_on_with_the_episode():
+def test_the_next_rollout_continues_the_episode():
     worker = worker_of(truncate=True)
     worker.load(0, WEIGHTS)
     worker.rollout(RolloutRequest(0, 0, 0, 0))
@@ -105,7 +105,7 @@ def test_the_next_one_goes_on_with_the_episode():
     assert (at, episode.episode_return, episode.length, rollout.unfinished_steps) == (2, 6, 3, 2)
 
 
-def test_a_worker_and_each_of_its_epochs_explores_by_itself():
+def test_each_worker_and_epoch_explores_differently():
     actions = []
     for number, epoch in ((0, 0), (0, 0), (1, 0), (0, 1)):
         worker = worker_of(number, epoch, scale=0.5)
@@ -116,8 +116,8 @@ def test_a_worker_and_each_of_its_epochs_explores_by_itself():
 
 
 @pytest.mark.parametrize("env", [{"length": 2}, {"length": 9, "nan_at": 3, "on_bad_transition": "drop"}])
-def test_noise_starts_anew_with_an_episode(env):
-    """x = (1 - 0.15) x + z: without ends the noise gives the numbers z away, of which it follows by hand."""
+def test_noise_restarts_with_each_episode(env):
+    """x = (1 - 0.15) x + z: the draws z of an endless episode determine the noise with restarts."""
 
     def noise_of(**env):
         worker = worker_of(scale=0.1, noise="ornstein_uhlenbeck", **env)
@@ -130,7 +130,7 @@ def test_noise_starts_anew_with_an_episode(env):
 
     endless = noise_of(length=1000)
     draws = [x - 0.85 * before for before, x in zip([0, *endless], endless, strict=False)]
-    # Of two steps an episode, or of three of which the last is dropped: the noise of the others, in their order.
+    # Episodes of two steps, or of three of which the last is dropped: the noise of the steps that are kept.
     period, kept = (2, 2) if env["length"] == 2 else (3, 2)
     expected, x = [], 0.0
     for step, draw in enumerate(draws):
@@ -140,7 +140,7 @@ def test_noise_starts_anew_with_an_episode(env):
     assert noise_of(**env) == pytest.approx(expected, abs=1e-6)
 
 
-def test_random_steps_are_those_of_all_workers():
+def test_random_steps_count_over_all_workers():
     worker = worker_of(random_steps=10)
     worker.load(0, WEIGHTS)
     assert abs(worker.rollout(RolloutRequest(0, 0, 0, 8)).transitions.actions[:2, 0] - [0, 0.1]).min() > 1e-3
@@ -149,7 +149,7 @@ def test_random_steps_are_those_of_all_workers():
     )
 
 
-def test_actions_that_were_clipped_are_told():
+def test_clipped_actions_are_flagged():
     worker = worker_of()
     worker.load(0, [np.array([[0.0], [1.0]], np.float32)])  # a = step
     rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
@@ -157,26 +157,26 @@ def test_actions_that_were_clipped_are_told():
     assert rollout.clipped.tolist() == [False, False, True, False]
 
 
-def test_statistics_of_observations_come_with_the_weights():
+def test_observation_statistics_come_with_the_weights():
     worker = worker_of(normaliser=ObservationNormalizer((2,)))
     statistics = [np.asarray(4), np.array([0.0, 1.0]), np.array([4.0, 1.0])]  # the steps' mean is 1, deviation 0.5
     worker.load(0, [*WEIGHTS, *statistics])
     rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
     assert rollout.transitions.actions[:, 0].tolist() == pytest.approx([-0.2, 0, 0.2, -0.2])
-    assert rollout.transitions.observations[0].tolist() == [0, 0]  # as the environment gave it
+    assert rollout.transitions.observations[0].tolist() == [0, 0]  # not normalised
 
 
-def test_a_step_that_is_no_transition_is_dropped_with_its_episode():
+def test_a_bad_transition_is_dropped_with_its_episode():
     worker = worker_of(on_bad_transition="drop", nan_at=2)
     worker.load(0, WEIGHTS)
     rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
-    # Of each episode the second step is no transition.
+    # The second step of each episode is a bad transition.
     assert rollout.transitions.observations.tolist() == [[0, 0], [1, 0]]
     assert (rollout.dropped, rollout.unfinished_steps, len(rollout.episodes)) == (2, 0, 0)
     assert rollout.abandoned == [1, 2]
 
 
-def test_an_environment_that_fails_is_named():
+def test_a_fault_names_the_environment():
     worker = worker_of(nan_at=2)
     worker.load(0, WEIGHTS)
     with refuses(EnvironmentFault, "Counting step 2"):

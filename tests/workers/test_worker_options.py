@@ -1,4 +1,4 @@
-"""What goes with which collector; without Ray, one line."""
+"""Which options a collector accepts, and the error without Ray."""
 
 import sys
 
@@ -20,12 +20,12 @@ from ddpg.workers.worker_options import check_collector
         (("process", 2, "auto"), "collector ray"),
     ],
 )
-def test_what_does_not_go_together_is_refused(chosen, message):
+def test_inconsistent_collector_options_are_refused(chosen, message):
     with refuses(UsageError, message):
         check_collector(*chosen)
 
 
-def test_what_goes_together_is_not():
+def test_consistent_collector_options_are_accepted():
     check_collector("local", None, None)
     check_collector("process", 1, None)
 

@@ -1,4 +1,4 @@
-"""How workers explore, each otherwise; and what is refused, all at once."""
+"""What a worker gets from the agent: its share of exploration and the policy; and the options that workers lack."""
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +17,7 @@ def agent_of(**options):
 
 
 def scale_of(behaviour):
-    """The deviation of 4000 numbers of a behaviour's noise."""
+    """Return the standard deviation of 4000 draws of a behaviour's noise."""
     behaviour.rng = np.random.default_rng(0)
     return float(np.std([behaviour.act(zero, np.zeros((1, 2)), 10_000)[0] for _ in range(4000)]))
 
@@ -33,13 +33,13 @@ def test_noise_is_spread_over_the_workers_geometrically():
         assert scale_of(worker_exploration(agent, 0, 1)) == pytest.approx(0.1, rel=0.05)
 
 
-def test_a_schedule_of_noise_is_spread_as_a_whole():
+def test_a_noise_schedule_is_scaled_per_worker():
     with agent_of(noise_scale=0.1, noise_schedule="linear", noise_final=0.02, exploration_steps=5000) as agent:
         scales = [scale_of(worker_exploration(agent, worker, 2)) for worker in range(2)]
         assert scales == pytest.approx([0.04, 0.01], rel=0.05)
 
 
-def test_random_actions_are_spread_as_in_ape_x():
+def test_epsilon_is_spread_as_in_ape_x():
     agent = DQN(
         Counting(action_space=gym.spaces.Discrete(2)), DQNConfig(hidden=(4,), jit=False, exploration_final=0.5), seed=0
     )
@@ -66,7 +66,7 @@ def test_a_worker_acts_as_the_agent_does():
         assert np.ptp(rollout.transitions.actions) > 1e-4
 
 
-def test_weights_are_those_after_learning():
+def test_current_weights_change_with_updates():
     with agent_of(learning_starts=0, batch_size=2) as agent:
         agent.observe([1.0, 2.0], [0.0], 0.0, [3.0, 4.0], False, False)
         before = [array.copy() for array in current_weights(agent)]
@@ -74,7 +74,7 @@ def test_weights_are_those_after_learning():
         assert not any(np.array_equal(old, new) for old, new in zip(before, current_weights(agent), strict=True))
 
 
-def test_what_workers_cannot_do_is_refused_at_once():
+def test_all_unsupported_options_are_named_in_one_error():
     class Own:
         def sample(self, rng):
             return np.zeros((1, 1), np.float32)
@@ -93,6 +93,6 @@ def test_what_workers_cannot_do_is_refused_at_once():
     check_options(DDPGConfig(n_steps=3, normalize_observations=True, hindsight=0, prioritised="lap"))
 
 
-def test_an_environment_that_cannot_be_sent_is_refused():
+def test_a_make_env_that_cannot_be_pickled_is_refused():
     with agent_of() as agent, refuses(UsageError, "worker"):
         worker_spec_of(agent, lambda: Counting(), 1, 3, 0)
