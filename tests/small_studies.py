@@ -75,7 +75,7 @@ class Stubbed:
     def describe(self, seeds, more=""):
         self.file.write_text(STUDY.format(seeds=seeds, more=more))
         self.groups = read_study(self.file)
-        self.places = [CellFolder(self.root, cell) for cell in cells_of(self.groups)]
+        self.cell_folders = [CellFolder(self.root, cell) for cell in cells_of(self.groups)]
 
     @property
     def calls(self):
@@ -83,13 +83,13 @@ class Stubbed:
         return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
 
 
-def train_by_hand(place, returns, steps=100):
+def train_by_hand(cell_folder, returns, steps=100):
     """Write the run directory of a cell with evaluations every 50 steps and 50 training steps a second."""
-    group, folder = place.cell.group, place.path / "1"
+    group, folder = cell_folder.cell.group, cell_folder.path / "1"
     saved = folder / "checkpoints" / str(steps)
     saved.mkdir(parents=True)
     (saved / "manifest.json").write_text("{}")
-    made = {"algorithm": group.algorithm, "seed": place.cell.seed, "config": group.options, "versions": {}}
+    made = {"algorithm": group.algorithm, "seed": cell_folder.cell.seed, "config": group.options, "versions": {}}
     settings = {
         name: getattr(group, name) for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes")
     }

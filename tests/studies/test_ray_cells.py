@@ -75,27 +75,27 @@ class FakeMethod:
         return self.method if self.method.__name__ == "look" else self.method()
 
 
-def started(study, place, interval=0.0):
-    place.path.mkdir(parents=True, exist_ok=True)
+def started(study, cell_folder, interval=0.0):
+    cell_folder.path.mkdir(parents=True, exist_ok=True)
     command = [None, *study.command[1:]]
     environment = {"TF_NUM_INTRAOP_THREADS": "1"}
-    files = ChangeTracker(place.path).changes()
-    return FakeRay(RemoteCell(place.cell, command, environment, str(study.root), files, interval))
+    files = ChangeTracker(cell_folder.path).changes()
+    return FakeRay(RemoteCell(cell_folder.cell, command, environment, str(study.root), files, interval))
 
 
 def test_a_cell_runs_in_a_folder_of_its_node_and_its_files_are_copied_back(stubbed):
     study = stubbed([0], "final_episodes = 30")
-    (place,) = study.places
+    (cell_folder,) = study.cell_folders
     for stage in ("train", "evaluate"):
-        assert place.stage == stage
-        ray = started(study, place)
-        process = RemoteProcess(ray, ray, place)
-        assert place.state == "running"  # since this process holds the lock of its log
+        assert cell_folder.stage == stage
+        ray = started(study, cell_folder)
+        process = RemoteProcess(ray, ray, cell_folder)
+        assert cell_folder.state == "running"  # since this process holds the lock of its log
         process.wait()
         assert (process.returncode, process.gone, ray.killed) == (0, None, True)
         assert not ray.cell._root.exists()
-    assert (place.stage, place.state, place.saved) == (None, "finished", 100)
-    assert place.evaluated == {"mean_return": 5.5}
+    assert (cell_folder.stage, cell_folder.state, cell_folder.saved) == (None, "finished", 100)
+    assert cell_folder.evaluated == {"mean_return": 5.5}
     trained, evaluated = (words for words, _ in study.calls)
     for words in (trained, evaluated):
         assert str(study.root) not in " ".join(words)
@@ -105,58 +105,58 @@ def test_the_parent_guard_imports_no_module_from_the_working_directory(stubbed):
     study = stubbed([0])
     study.root.mkdir()
     (study.root / "ctypes.py").write_text("raise ImportError('of the working directory')")
-    ray = started(study, study.places[0])
-    process = RemoteProcess(ray, ray, study.places[0])
+    ray = started(study, study.cell_folders[0])
+    process = RemoteProcess(ray, ray, study.cell_folders[0])
     process.wait()
     assert process.returncode == 0
 
 
 def test_a_terminated_cell_saves_and_resumes_from_there(stubbed):
     study = stubbed([8])
-    (place,) = study.places
-    ray = started(study, place)
-    process = RemoteProcess(ray, ray, place)
-    while place.run is None or not (place.run / "ready").exists():
+    (cell_folder,) = study.cell_folders
+    ray = started(study, cell_folder)
+    process = RemoteProcess(ray, ray, cell_folder)
+    while cell_folder.run is None or not (cell_folder.run / "ready").exists():
         assert process.poll() is None
     process.terminate()
     process.wait()
-    assert (process.returncode, place.saved, place.state) == (143, 40, "interrupted")
-    ray = started(study, place)
-    process = RemoteProcess(ray, ray, place)
+    assert (process.returncode, cell_folder.saved, cell_folder.state) == (143, 40, "interrupted")
+    ray = started(study, cell_folder)
+    process = RemoteProcess(ray, ray, cell_folder)
     process.wait()
-    assert (process.returncode, place.state) == (0, "finished")
+    assert (process.returncode, cell_folder.state) == (0, "finished")
     assert study.calls[-1][0][0] == "resume"
 
 
 def test_a_queued_cell_that_is_terminated_never_starts(stubbed):
     study = stubbed([0])
-    (place,) = study.places
-    ray = started(study, place)
-    process = RemoteProcess(ray, ray, place)
+    (cell_folder,) = study.cell_folders
+    ray = started(study, cell_folder)
+    process = RemoteProcess(ray, ray, cell_folder)
     process.terminate()
-    assert (process.poll(), ray.killed, place.state, study.calls) == (-15, True, "waiting", [])
+    assert (process.poll(), ray.killed, cell_folder.state, study.calls) == (-15, True, "waiting", [])
 
 
 def test_an_error_on_a_node_fails_the_cell_but_a_lost_node_does_not(stubbed):
     study = stubbed([0])
-    (place,) = study.places
+    (cell_folder,) = study.cell_folders
     for error, status, gone in (
         (TaskError(OSError("no space left")), 1, None),
         (Error("node died"), -9, "its node is gone (Error)"),
     ):
-        ray = started(study, place)
-        process = RemoteProcess(ray, ray, place)
+        ray = started(study, cell_folder)
+        process = RemoteProcess(ray, ray, cell_folder)
         ray.lost = error
         process.wait()
         assert (process.returncode, process.gone, ray.killed) == (status, gone, True)
-    assert "ddpg: error: on its node: OSError: no space left" in place.log.read_text()
+    assert "ddpg: error: on its node: OSError: no space left" in cell_folder.log.read_text()
 
 
 def test_files_are_copied_back_at_intervals(stubbed, monkeypatch):
     monkeypatch.setattr(ray_cells, "_POLL_WAIT", 0.05)
     study = stubbed([8])
-    (place,) = study.places
-    ray = started(study, place, interval=3600.0)
+    (cell_folder,) = study.cell_folders
+    ray = started(study, cell_folder, interval=3600.0)
     assert ray.cell.look() == (None, FileChanges({}, []))
     ray.cell._sent_at -= 3600
     deadline, received = time.monotonic() + 10, {}
@@ -184,7 +184,7 @@ def test_the_folder_of_a_killed_actor_is_removed_by_the_next_cell_of_its_node(st
     (node / "ddpg-cell-link").symlink_to(other)
     study = stubbed([0, 1])
     with run_lock(held):
-        first, second = (started(study, place) for place in study.places)
+        first, second = (started(study, cell_folder) for cell_folder in study.cell_folders)
         first.cell._begin()
         assert is_run_locked(first.cell._root)
         second.cell._begin()
@@ -204,13 +204,13 @@ class LossyEngine:
         self.inner, self.times, self.slots, self.close = inner, times, inner.slots, inner.close
         self.queues, self.holds = inner.queues, inner.holds
 
-    def start(self, place):
-        process = self.inner.start(place)
+    def start(self, cell_folder):
+        process = self.inner.start(cell_folder)
         if self.times > 0:
             self.times -= 1
             process.wait()
             process.returncode, process.gone = -9, "its node is gone"
-            shutil.rmtree(place.run / "checkpoints" / "100")
+            shutil.rmtree(cell_folder.run / "checkpoints" / "100")
         return process
 
 
@@ -224,7 +224,7 @@ def test_a_cell_on_a_lost_machine_is_restarted_three_times(times, finished, stub
     assert capsys.readouterr().err.count("lost at step 0 (its node is gone), begins there again") == 3
     if not finished:
         assert outcome.failed == {"Pendulum-v1 plain seed 0": "its node is gone"}
-        assert study.places[0].state == "interrupted"  # and no failure is recorded
+        assert study.cell_folders[0].state == "interrupted"  # and no failure is recorded
 
 
 def test_unknown_or_unavailable_engines_are_refused(monkeypatch, tmp_path):
@@ -280,7 +280,7 @@ def test_cells_on_a_real_cluster_end_like_local_ones(stubbed):
         "Pendulum-v1 plain seed 9": "ended by SIGKILL",
         "Pendulum-v1 plain seed 6": "ended before its goal without a reason",
     }
-    assert study.places[0].evaluated == {"mean_return": 5.5}
+    assert study.cell_folders[0].evaluated == {"mean_return": 5.5}
 
 
 STUDY = """
@@ -344,16 +344,16 @@ def test_a_cell_on_a_removed_node_resumes_from_its_last_copied_checkpoint(tmp_pa
     file, root = tmp_path / "s.toml", tmp_path / "out"
     file.write_text(STUDY.format(steps=steps))
     groups = read_study(file)
-    places = [CellFolder(root, cell) for cell in cells_of(groups)]
+    cell_folders = [CellFolder(root, cell) for cell in cells_of(groups)]
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     saved_at_removal = []
 
     def remove_node():
         deadline = time.monotonic() + 200
-        while not all(0 < place.saved < steps for place in places) and time.monotonic() < deadline:
+        while not all(0 < cell_folder.saved < steps for cell_folder in cell_folders) and time.monotonic() < deadline:
             time.sleep(0.1)
-        saved_at_removal.extend(place.saved for place in places)
+        saved_at_removal.extend(cell_folder.saved for cell_folder in cell_folders)
         cluster.remove_node(nodes[1], allow_graceful=False)
 
     thread = threading.Thread(target=remove_node)
@@ -370,8 +370,8 @@ def test_a_cell_on_a_removed_node_resumes_from_its_last_copied_checkpoint(tmp_pa
     lost = stderr.count("begins there again")
     assert lost >= 1  # twice if Ray has not noticed the loss and starts it there once more
     assert stderr.count("goes on at step") == lost
-    for place in places:
-        rows = [int(row["timesteps"]) for row in run_directory.read_table(place.run / "evaluations.csv")]
+    for cell_folder in cell_folders:
+        rows = [int(row["timesteps"]) for row in run_directory.read_table(cell_folder.run / "evaluations.csv")]
         assert rows == sorted({*rows})
         assert rows[-1] == steps
     assert all_ended("ddpg-cell-")

@@ -44,8 +44,8 @@ def test_cells_are_trained_then_evaluated_once(stubbed, capsys):
     assert trained[:2] == ["train", "Pendulum-v1"]
     assert trained[trained.index("--total-timesteps") + 1] == "100"
     assert trained[trained.index("--evaluation-interval") + 1] == "100"  # an episode lasts longer than the run
-    assert evaluated[1:4] == [str(study.places[0].run), "--episodes", "30"]
-    assert [place.evaluated for place in study.places] == [{"mean_return": 5.5}] * 2
+    assert evaluated[1:4] == [str(study.cell_folders[0].run), "--episodes", "30"]
+    assert [cell_folder.evaluated for cell_folder in study.cell_folders] == [{"mean_return": 5.5}] * 2
     messages = capsys.readouterr().err
     assert "Pendulum-v1 plain seed 1: started" in messages
     assert "Pendulum-v1 plain seed 1: finished, evaluation return 5.5" in messages
@@ -81,9 +81,9 @@ def test_commands_carry_all_settings_of_the_study(tmp_path):
         "[configurations]\na = { recipe = 'td3', hidden = [8, 4], norm = 'layer', v_min = -1e-7, jit = false }\n"
     )
     (group,) = read_study(path, ["gymnasium"])
-    place = CellFolder(tmp_path / "out", Cell(group, 3))
-    place.path.mkdir(parents=True)
-    training = Train.parse(place.arguments()[1:], "ddpg train")
+    cell_folder = CellFolder(tmp_path / "out", Cell(group, 3))
+    cell_folder.path.mkdir(parents=True)
+    training = Train.parse(cell_folder.arguments()[1:], "ddpg train")
     assert training.args[0].to_json() == group.options
     parsed = vars(training.func)
     for name in ("env", "n_envs", "vectorization", "evaluation_interval", "evaluation_episodes", "total_timesteps"):
@@ -94,14 +94,14 @@ def test_commands_carry_all_settings_of_the_study(tmp_path):
         True,
         False,
     )
-    assert Path(parsed["root"], "Pendulum-v1") == place.path
-    (place.path / "1" / "checkpoints" / "70").mkdir(parents=True)
-    (place.path / "1" / "config.json").write_text("{}")
-    resuming = vars(Resume.parse(place.arguments()[1:], "ddpg resume"))
-    assert (resuming["run"], resuming["allow_import"]) == (str(place.path / "1"), ("gymnasium",))
-    (place.path / "1" / "checkpoints" / "70" / "manifest.json").write_text("{}")
-    evaluating = vars(Evaluate.parse(place.arguments()[1:], "ddpg evaluate"))
-    assert (evaluating["run"], evaluating["episodes"]) == (str(place.path / "1"), 6)
+    assert Path(parsed["root"], "Pendulum-v1") == cell_folder.path
+    (cell_folder.path / "1" / "checkpoints" / "70").mkdir(parents=True)
+    (cell_folder.path / "1" / "config.json").write_text("{}")
+    resuming = vars(Resume.parse(cell_folder.arguments()[1:], "ddpg resume"))
+    assert (resuming["run"], resuming["allow_import"]) == (str(cell_folder.path / "1"), ("gymnasium",))
+    (cell_folder.path / "1" / "checkpoints" / "70" / "manifest.json").write_text("{}")
+    evaluating = vars(Evaluate.parse(cell_folder.arguments()[1:], "ddpg evaluate"))
+    assert (evaluating["run"], evaluating["episodes"]) == (str(cell_folder.path / "1"), 6)
     assert evaluating["allow_import"] == ("gymnasium",)
 
 
@@ -111,9 +111,9 @@ def test_commands_carry_the_collector_and_the_workers(tmp_path):
         "environments = ['Pendulum-v1']\nconfigurations = {a = {collector = 'process', workers = 2}, b = {}}"
     )
     for group, expected in zip(read_study(path), (("process", 2), ("local", None)), strict=True):
-        place = CellFolder(tmp_path / "out", Cell(group, 0))
-        place.path.mkdir(parents=True)
-        parsed = vars(Train.parse(place.arguments()[1:], "ddpg train").func)
+        cell_folder = CellFolder(tmp_path / "out", Cell(group, 0))
+        cell_folder.path.mkdir(parents=True)
+        parsed = vars(Train.parse(cell_folder.arguments()[1:], "ddpg train").func)
         assert (parsed["collector"], parsed["workers"]) == expected
 
 
@@ -125,7 +125,9 @@ def test_jobs_bound_the_running_cells_which_share_the_cores(jobs, cores, threads
     study, at_a_time = stubbed(4), []
     look = lambda _, running: at_a_time.append(len(running))  # noqa: E731
     start = Scheduler._start
-    monkeypatch.setattr(Scheduler, "_start", lambda self, place: (start(self, place), look(None, self.running)))
+    monkeypatch.setattr(
+        Scheduler, "_start", lambda self, cell_folder: (start(self, cell_folder), look(None, self.running))
+    )
     run(study, jobs=jobs)
     assert max(at_a_time) == (jobs or cores)
     assert [given for _, given in study.calls] == [threads] * 4
@@ -136,7 +138,7 @@ def test_a_failure_is_one_line_and_other_cells_continue(stubbed, capsys):
     outcome = run(study, jobs=1)
     assert outcome.finished == 1
     assert outcome.failed == {"Pendulum-v1 plain seed 7": "bad luck (status 3)"}
-    assert study.places[0].state == "failed"
+    assert study.cell_folders[0].state == "failed"
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed" in line]
     assert "seed 7: failed: bad luck (status 3); its log: " in line
     again = run(study, jobs=1)
@@ -145,8 +147,8 @@ def test_a_failure_is_one_line_and_other_cells_continue(stubbed, capsys):
     assert len(study.calls) == 2
     retried = run(study, jobs=1, retry=True)
     assert (retried.finished, retried.failed) == (2, {})
-    assert study.calls[-1][0][:2] == ["resume", str(study.places[0].run)]
-    assert not study.places[0].failed.exists()
+    assert study.calls[-1][0][:2] == ["resume", str(study.cell_folders[0].run)]
+    assert not study.cell_folders[0].failed.exists()
 
 
 TRACEBACK = """Traceback (most recent call last):
@@ -170,18 +172,18 @@ TRACEBACK = """Traceback (most recent call last):
 )
 def test_the_reason_of_a_failure_is_its_complete_message(output, reason, stubbed):
     study = stubbed([0])
-    (place,) = study.places
-    place.path.mkdir(parents=True)
-    place.log.write_text(f"{TRACEBACK}OSError: of an earlier start\n{output}")
+    (cell_folder,) = study.cell_folders
+    cell_folder.path.mkdir(parents=True)
+    cell_folder.log.write_text(f"{TRACEBACK}OSError: of an earlier start\n{output}")
     process = SimpleNamespace(returncode=1, gone=None)
-    job = scheduler.Job(place, "train", process, place.log.stat().st_size - len(output))
+    job = scheduler.Job(cell_folder, "train", process, cell_folder.log.stat().st_size - len(output))
     assert scheduler._failure_reason(job) == f"{reason} (status 1)"
 
 
 def test_a_killed_cell_resumes_in_the_next_call(stubbed):
     study = stubbed([9])
     assert run(study).failed == {"Pendulum-v1 plain seed 9": "ended by SIGKILL"}
-    assert study.places[0].state == "interrupted"
+    assert study.cell_folders[0].state == "interrupted"
     run(study)
     assert [words[0] for words, _ in study.calls] == ["train", "resume"]
 
@@ -200,20 +202,20 @@ def test_extra_output_beside_a_result_fails_only_that_cell(stubbed):
     reason = outcome.failed["Pendulum-v1 plain seed 5"]
     assert "is not readable as JSON" in reason
     assert reason.endswith("something else was printed beside the evaluation's result (status 4)")
-    assert not study.places[0].final.exists()
-    assert study.places[0].state == "failed"
+    assert not study.cell_folders[0].final.exists()
+    assert study.cell_folders[0].state == "failed"
 
 
 @pytest.mark.parametrize("text", ["hello\n{}", "[]", '{"mean_return": "good"}'])
 def test_a_damaged_file_of_a_cell_is_refused_by_name(text, stubbed):
-    (place,) = stubbed([0], "final_episodes = 30").places
-    place.path.mkdir(parents=True)
-    place.final.write_text(text)
+    (cell_folder,) = stubbed([0], "final_episodes = 30").cell_folders
+    cell_folder.path.mkdir(parents=True)
+    cell_folder.final.write_text(text)
     with refuses(FileFault, "final.json"):
-        place.evaluated  # noqa: B018
-    place.failed.write_text("hello")
+        cell_folder.evaluated  # noqa: B018
+    cell_folder.failed.write_text("hello")
     with refuses(FileFault, "failed.json"):
-        place.failure_reason  # noqa: B018
+        cell_folder.failure_reason  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -225,57 +227,57 @@ def test_a_stop_request_lets_cells_save_and_starts_no_others(saves, words, state
     monkeypatch.setenv("STUB_SAVES", str(saves))
     study, messages = stubbed([8, 0]), []
     request = signals.StopRequest()
-    scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, messages.append)
-    place = study.places[0]
+    scheduler = Scheduler(study.cell_folders, LocalEngine(1, study.command), request, messages.append)
+    cell_folder = study.cell_folders[0]
 
     def look():
-        if place.run is not None and (place.run / "ready").exists():
+        if cell_folder.run is not None and (cell_folder.run / "ready").exists():
             request.number = signal.SIGTERM
 
     scheduler.run(look)
-    assert place.saved == saves
+    assert cell_folder.saved == saves
     assert messages[-1] == f"Pendulum-v1 plain seed 8: {words}"
     assert scheduler.failed == {}
-    assert [place.state for place in study.places] == states
+    assert [cell_folder.state for cell_folder in study.cell_folders] == states
     outcome = run(study)
     assert (outcome.finished, outcome.failed) == (2, {})
 
 
 def test_a_cell_that_another_process_finished_is_not_started(stubbed):
     study, messages = stubbed([0, 1]), []
-    scheduler = Scheduler(study.places, LocalEngine(1, study.command), signals.StopRequest(), messages.append)
-    train_by_hand(study.places[1], [1.0, 2.0])
+    scheduler = Scheduler(study.cell_folders, LocalEngine(1, study.command), signals.StopRequest(), messages.append)
+    train_by_hand(study.cell_folders[1], [1.0, 2.0])
     scheduler.run()
     assert [words[words.index("--seed") + 1] for words, _ in study.calls] == ["0"]
-    assert [place.state for place in study.places] == ["finished", "finished"]
+    assert [cell_folder.state for cell_folder in study.cell_folders] == ["finished", "finished"]
 
 
 def test_cells_are_terminated_before_a_second_signal_ends_the_command(stubbed):
     study, request, codes = stubbed([8]), signals.StopRequest(), []
-    scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, lambda _: None)
+    scheduler = Scheduler(study.cell_folders, LocalEngine(1, study.command), request, lambda _: None)
 
     def look():
-        if study.places[0].run is not None and (study.places[0].run / "ready").exists():
+        if study.cell_folders[0].run is not None and (study.cell_folders[0].run / "ready").exists():
             request.before_end()
             codes.extend(job.process.wait() for job in scheduler.running.values())
 
     scheduler.run(look)
-    assert study.places[0].saved == 40
+    assert study.cell_folders[0].saved == 40
     assert request.before_end is signals.ignore
 
 
 def test_an_error_in_the_scheduler_terminates_the_cells(stubbed):
     study = stubbed([8])
-    place = study.places[0]
-    scheduler = Scheduler(study.places, LocalEngine(1, study.command), signals.StopRequest(), lambda _: None)
+    cell_folder = study.cell_folders[0]
+    scheduler = Scheduler(study.cell_folders, LocalEngine(1, study.command), signals.StopRequest(), lambda _: None)
 
     def look():
-        if place.run is not None and (place.run / "ready").exists():
+        if cell_folder.run is not None and (cell_folder.run / "ready").exists():
             raise OSError("no space left")
 
     with refuses(OSError, "no space"):
         scheduler.run(look)
-    assert place.saved == 40
+    assert cell_folder.saved == 40
     assert [job.process.returncode for job in scheduler.running.values()] == [143]
 
 
@@ -328,50 +330,52 @@ def test_one_process_at_a_time_owns_a_study(stubbed):
 def test_a_cell_that_another_process_trains_is_waited_for(stubbed):
     study = stubbed([0, 7])
     run(study)
-    place = study.places[0]
-    (place.run / "checkpoints" / "100").rename(place.run / "checkpoints" / "50")
+    cell_folder = study.cell_folders[0]
+    (cell_folder.run / "checkpoints" / "100").rename(cell_folder.run / "checkpoints" / "50")
     messages = []
     with contextlib.ExitStack() as other:
-        other.enter_context(run_lock(place.run))
-        assert place.state == "running"
+        other.enter_context(run_lock(cell_folder.run))
+        assert cell_folder.state == "running"
 
         def report(line):
             messages.append(line)
             if "another process" in line:
                 other.close()
 
-        scheduler = Scheduler([place], LocalEngine(1, study.command), signals.StopRequest(), report)
+        scheduler = Scheduler([cell_folder], LocalEngine(1, study.command), signals.StopRequest(), report)
         scheduler.run()
     assert not scheduler.failed
-    assert place.state == "finished"
+    assert cell_folder.state == "finished"
     assert [line.partition(": ")[2].split()[0] for line in messages] == ["another", "goes", "finished"]
 
 
 def test_a_cell_with_a_locked_log_is_waited_for(stubbed):
     study = stubbed([0])
-    place = study.places[0]
-    place.path.mkdir(parents=True)
+    cell_folder = study.cell_folders[0]
+    cell_folder.path.mkdir(parents=True)
     with contextlib.ExitStack() as other:
-        other.enter_context(lock_cell_log(place.log))  # by a process that has no run yet
-        scheduler = Scheduler([place], LocalEngine(1, study.command), signals.StopRequest(), lambda line: other.close())
-        assert place.state == "running"
+        other.enter_context(lock_cell_log(cell_folder.log))  # by a process that has no run yet
+        scheduler = Scheduler(
+            [cell_folder], LocalEngine(1, study.command), signals.StopRequest(), lambda line: other.close()
+        )
+        assert cell_folder.state == "running"
         scheduler.run()
-    assert place.state == "finished"
+    assert cell_folder.state == "finished"
 
 
 def test_a_program_that_a_cell_starts_does_not_inherit_its_lock(stubbed):
     study = stubbed([0])
-    place = study.places[0]
-    place.path.mkdir(parents=True)
+    cell_folder = study.cell_folders[0]
+    cell_folder.path.mkdir(parents=True)
     starts = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'])"
     keeps = f"{starts}; sys.stdin.read(); import time; time.sleep(1)"
-    cell = cell_process.CellProcess(place, [sys.executable, "-S", "-c", keeps], {})
+    cell = cell_process.CellProcess(cell_folder, [sys.executable, "-S", "-c", keeps], {})
     session = cell._process.pid  # its leader's process id
     try:
-        assert place.state == "running"
+        assert cell_folder.state == "running"
         cell.wait(60)
         assert cell.poll() == 0
-        assert place.state != "running"
+        assert cell_folder.state != "running"
     finally:
         os.killpg(session, signal.SIGKILL)
 
@@ -379,15 +383,15 @@ def test_a_program_that_a_cell_starts_does_not_inherit_its_lock(stubbed):
 def test_folders_that_begin_with_a_dash_are_not_read_as_flags(stubbed, monkeypatch, tmp_path):
     study = stubbed([0], "final_episodes = 1")
     monkeypatch.chdir(tmp_path)
-    place = CellFolder(Path("-out"), study.places[0].cell)
-    place.path.mkdir(parents=True)
-    flags = place.arguments()
+    cell_folder = CellFolder(Path("-out"), study.cell_folders[0].cell)
+    cell_folder.path.mkdir(parents=True)
+    flags = cell_folder.arguments()
     assert flags[flags.index("--root") + 1] == "./-out/plain/0"
     assert flags[flags.index("--config") + 1] == "./-out/plain/0/Pendulum-v1/options.toml"
-    train_by_hand(place, [1.0, 2.0], steps=50)
-    assert place.arguments()[:2] == ["resume", "./-out/plain/0/Pendulum-v1/1"]
-    train_by_hand(place, [1.0, 2.0])
-    assert place.arguments()[:2] == ["evaluate", "./-out/plain/0/Pendulum-v1/1"]
+    train_by_hand(cell_folder, [1.0, 2.0], steps=50)
+    assert cell_folder.arguments()[:2] == ["resume", "./-out/plain/0/Pendulum-v1/1"]
+    train_by_hand(cell_folder, [1.0, 2.0])
+    assert cell_folder.arguments()[:2] == ["evaluate", "./-out/plain/0/Pendulum-v1/1"]
     hint = study_resume_hint(Path("-s.toml"), Path("-out"), study.groups)
     assert hint == "ddpg study ./-s.toml --root ./-out"
 
@@ -404,17 +408,17 @@ run_study(Path(study), Path(root), read_study(study), jobs=2, command=command, p
 
 def test_a_killed_study_leaves_no_processes_and_resumes_at_once(stubbed):
     study = stubbed([8, 0])
-    place = study.places[0]
+    cell_folder = study.cell_folders[0]
     words = [sys.executable, "-c", KILLED, str(study.file), str(study.root), *study.command]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as killed:
         while "seed 0: finished" not in killed.stderr.readline():
             pass
-        assert place.state == "running"
+        assert cell_folder.state == "running"
         killed.send_signal(signal.SIGKILL)
     outcome = run(study)
     assert (outcome.finished, outcome.failed) == (2, {})
     assert [call[0][0] for call in study.calls].count("train") == 2  # no cell was started from step 0 again
-    assert place.saved == 100
+    assert cell_folder.saved == 100
 
 
 TINY = """
@@ -438,14 +442,14 @@ def test_a_killed_study_ends_with_the_same_table(tmp_path):
 
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     subprocess.run(words(straight), check=True, stdout=subprocess.DEVNULL)
-    places = [CellFolder(killed, cell) for cell in cells_of(read_study(tmp_path / "tiny.toml"))]
+    cell_folders = [CellFolder(killed, cell) for cell in cells_of(read_study(tmp_path / "tiny.toml"))]
     with subprocess.Popen(words(killed), stdout=subprocess.DEVNULL) as process:
-        while not any(place.saved >= 200 for place in places):
+        while not any(cell_folder.saved >= 200 for cell_folder in cell_folders):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=0.02)
                 pytest.fail("the study ended before it was killed")
         process.send_signal(signal.SIGKILL)
-    assert {place.state for place in places} != {"finished"}
+    assert {cell_folder.state for cell_folder in cell_folders} != {"finished"}
     subprocess.run(words(killed), check=True, stdout=subprocess.DEVNULL)
     for name in ("table.csv", "table.md"):
         assert (killed / name).read_bytes() == (straight / name).read_bytes()

@@ -59,7 +59,7 @@ def test_a_study_is_one_array_whose_jobs_train_and_evaluate(slurm, stubbed, caps
     assert not any(word.startswith(("--mem", "--account")) for word in words)
     assert [words[0] for words, _ in study.calls] == ["train", "evaluate"] * 3
     assert {threads for _, threads in study.calls} == {"2"}
-    assert [place.evaluated for place in study.places] == [{"mean_return": 5.5}] * 3
+    assert [cell_folder.evaluated for cell_folder in study.cell_folders] == [{"mean_return": 5.5}] * 3
     messages = capsys.readouterr().err
     assert "plain seed 1: queued" in messages
     assert "plain seed 1: finished, evaluation return 5.5" in messages
@@ -93,8 +93,8 @@ def test_a_cells_failure_is_one_line_with_its_log(slurm, stubbed, capsys):
         "Pendulum-v1 plain seed 6": "ended before its goal without a reason",
     }
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "seed 7: failed" in line]
-    assert line.endswith(f"bad luck (status 3); its log: {study.places[1].log}")
-    assert [place.state for place in study.places] == ["finished", "failed", "interrupted", "failed"]
+    assert line.endswith(f"bad luck (status 3); its log: {study.cell_folders[1].log}")
+    assert [cell_folder.state for cell_folder in study.cell_folders] == ["finished", "failed", "interrupted", "failed"]
 
 
 def test_out_of_memory_is_a_failure_until_retried(slurm, stubbed):
@@ -103,7 +103,7 @@ def test_out_of_memory_is_a_failure_until_retried(slurm, stubbed):
     reason = run(study).failed["Pendulum-v1 plain seed 1"]
     assert "1_1 on node7 ended as OUT_OF_MEMORY" in reason
     assert "--slurm-memory" in reason
-    assert study.places[1].state == "failed"
+    assert study.cell_folders[1].state == "failed"
     assert len(study.calls) == 1
     assert run(study).finished == 1
     assert run(study, retry=True, slurm=SlurmOptions(slurm_memory="4G")).finished == 2
@@ -123,7 +123,7 @@ def test_a_job_that_is_lost_four_times_fails(slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: ["NODE_FAIL"] * 9})
     assert run(study).failed == {"Pendulum-v1 plain seed 0": "Slurm job 4_0 on node7 ended as NODE_FAIL"}
-    assert study.places[0].state == "waiting"
+    assert study.cell_folders[0].state == "waiting"
 
 
 def test_a_job_cancelled_by_hand_is_reported_and_resumed_by_the_next_call(slurm, stubbed):
@@ -138,8 +138,8 @@ def test_a_job_in_any_other_state_is_waited_for(state, slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: [state, "RUNNING"]})
     engine = SlurmEngine(command=study.command)
-    study.places[0].path.mkdir(parents=True)
-    process = engine.start(study.places[0])
+    study.cell_folders[0].path.mkdir(parents=True)
+    process = engine.start(study.cell_folders[0])
     assert (process.poll(), process.poll()) == (None, None)
     assert len(slurm.calls("squeue")) == 2
 
@@ -180,8 +180,8 @@ def test_a_result_may_arrive_after_its_job_has_ended(slurm, stubbed, monkeypatch
     study = stubbed(1)
     slurm.plan({0: ["COMPLETED"]})
     engine = SlurmEngine(command=study.command)
-    study.places[0].path.mkdir(parents=True)
-    process = engine.start(study.places[0])
+    study.cell_folders[0].path.mkdir(parents=True)
+    process = engine.start(study.cell_folders[0])
     assert (process.poll(), process.poll()) == (None, None)
     CellBatch(study.root, 0).write_status(0, 3)
     assert process.poll() == 3
@@ -191,8 +191,8 @@ def test_an_unreachable_controller_is_waited_for(slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"]})
     engine = SlurmEngine(command=study.command)
-    study.places[0].path.mkdir(parents=True)
-    process = engine.start(study.places[0])
+    study.cell_folders[0].path.mkdir(parents=True)
+    process = engine.start(study.cell_folders[0])
     assert process.poll() is None
     slurm.fails("squeue", "squeue: error: Unable to contact slurm controller")
     assert (process.poll(), process.poll()) == (None, None)
@@ -263,9 +263,9 @@ def test_jobs_of_a_killed_study_are_followed_not_submitted_again(slurm, stubbed,
     study = stubbed(2)
     slurm.plan({0: ["RUNNING"] * 2, 1: ["PENDING"] * 2})
     engine = SlurmEngine(command=study.command)
-    for place in study.places:
-        place.path.mkdir(parents=True)
-        engine.start(place)
+    for cell_folder in study.cell_folders:
+        cell_folder.path.mkdir(parents=True)
+        engine.start(cell_folder)
     engine.refresh()
     assert run(study).finished == 2
     assert len(slurm.calls("sbatch")) == 1
@@ -275,15 +275,15 @@ def test_jobs_of_a_killed_study_are_followed_not_submitted_again(slurm, stubbed,
 def test_a_cell_in_an_earlier_job_is_not_taken_for_another_process(slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"] * 9})
-    (place,) = study.places
+    (cell_folder,) = study.cell_folders
     engine = SlurmEngine(command=study.command)
-    train_by_hand(place, [1.0], steps=50)
-    engine.start(place)
+    train_by_hand(cell_folder, [1.0], steps=50)
+    engine.start(cell_folder)
     engine.refresh()
-    with run_lock(place.run):
-        assert place.state == "running"
-        assert engine.holds(place) is False  # its own job
-        cells = Scheduler([place], SlurmEngine(command=study.command), StopRequest(), print)
+    with run_lock(cell_folder.run):
+        assert cell_folder.state == "running"
+        assert engine.holds(cell_folder) is False  # its own job
+        cells = Scheduler([cell_folder], SlurmEngine(command=study.command), StopRequest(), print)
         cells._start_waiting()
         assert [job.process.job for job in cells.running.values()] == ["1_0"]
 
@@ -292,13 +292,13 @@ def test_jobs_of_another_folder_are_ignored(slurm, stubbed, tmp_path):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"] * 4})
     engine = SlurmEngine(command=study.command)
-    study.places[0].path.mkdir(parents=True)
-    engine.start(study.places[0])
+    study.cell_folders[0].path.mkdir(parents=True)
+    engine.start(study.cell_folders[0])
     engine.refresh()
     study.root.rename(tmp_path / "moved")
     study.root = tmp_path / "moved"
     study.describe(1)
-    assert not SlurmEngine(command=study.command).holds(study.places[0])
+    assert not SlurmEngine(command=study.command).holds(study.cell_folders[0])
     assert job_prefix(tmp_path / "a") != job_prefix(tmp_path / "b")
 
 
@@ -306,11 +306,11 @@ def test_terminate_cancels_pending_jobs_and_signals_running_ones_until_they_end(
     study = stubbed(3)
     slurm.plan({0: ["PENDING", "PENDING"], 1: ["RUNNING"] * 3})
     engine = SlurmEngine(command=study.command)
-    for place in study.places:
-        place.path.mkdir(parents=True)
-    waiting, running = (engine.start(place) for place in study.places[:2])
+    for cell_folder in study.cell_folders:
+        cell_folder.path.mkdir(parents=True)
+    waiting, running = (engine.start(cell_folder) for cell_folder in study.cell_folders[:2])
     assert (waiting.poll(), running.poll()) == (None, None)
-    withdrawn = engine.start(study.places[2])
+    withdrawn = engine.start(study.cell_folders[2])
     for process in (waiting, running, withdrawn):
         process.terminate()
     assert withdrawn.returncode == -15
@@ -402,7 +402,7 @@ def test_sacct_output_is_parsed(monkeypatch):
 def test_a_node_takes_allowed_imports_from_the_script_not_from_the_file(slurm, stubbed, monkeypatch, capfd):
     study = stubbed(1)
     batch = CellBatch(study.root, 0)
-    batch.write(study.places, study.command)
+    batch.write(study.cell_folders, study.command)
     record = json.loads((batch.path / "cells.json").read_text())
     record["groups"][0]["env_id"] = "antigravity:Pendulum-v1"
     (batch.path / "cells.json").write_text(json.dumps(record))
@@ -415,8 +415,10 @@ def test_a_node_takes_allowed_imports_from_the_script_not_from_the_file(slurm, s
 def test_a_damaged_list_of_cells_is_refused(stubbed):
     study = stubbed(1)
     batch = CellBatch(study.root, 4)
-    batch.write(study.places, study.command)
-    assert [place.path for place in batch.folders()] == [place.path for place in study.places]
+    batch.write(study.cell_folders, study.command)
+    assert [cell_folder.path for cell_folder in batch.folders()] == [
+        cell_folder.path for cell_folder in study.cell_folders
+    ]
     record = json.loads((batch.path / "cells.json").read_text())
     (batch.path / "cells.json").write_text(json.dumps(record | {"cells": [[1, 0]]}))
     with refuses(FileFault, "cells.json group"):
@@ -429,12 +431,12 @@ class SignalledJob:
     """A cell's job on its node, which receives signals once its stub command is ready (seed 8)."""
 
     def __init__(self, study):
-        self.job = NodeJob(study.places[0], study.command, 1)
-        study.places[0].path.mkdir(parents=True, exist_ok=True)
+        self.job = NodeJob(study.cell_folders[0], study.command, 1)
+        study.cell_folders[0].path.mkdir(parents=True, exist_ok=True)
         self.study = study
 
     def run(self, monkeypatch, *numbers):
-        ready = lambda: (run := self.study.places[0].run) is not None and (run / "ready").exists()  # noqa: E731
+        ready = lambda: (run := self.study.cell_folders[0].run) is not None and (run / "ready").exists()  # noqa: E731
         wait = slurm_node.CellProcess.wait
 
         def send(process):
@@ -464,13 +466,13 @@ def test_a_cell_on_a_node_saves_at_each_signal(numbers, status, requeues, stubbe
     study = stubbed([8])
     signalled = SignalledJob(study)
     assert (signalled.run(monkeypatch, *numbers), signalled.job.requeues) == (status, requeues)
-    assert study.places[0].saved == 40
+    assert study.cell_folders[0].saved == 40
 
 
 def test_a_time_limit_too_short_for_one_step_does_not_requeue(stubbed, monkeypatch):
     study = stubbed([8])
-    job = NodeJob(study.places[0], study.command, 1)
-    study.places[0].path.mkdir(parents=True)
+    job = NodeJob(study.cell_folders[0], study.command, 1)
+    study.cell_folders[0].path.mkdir(parents=True)
     job._process = type("Process", (), {"terminate": lambda self: None})()
     job._handle(signal.SIGUSR1, None)
     with refuses(UsageError, "--slurm-time"):
@@ -481,8 +483,8 @@ def test_a_time_limit_too_short_for_one_step_does_not_requeue(stubbed, monkeypat
 def test_a_job_requeues_itself_before_its_time_limit(slurm, stubbed, monkeypatch):
     study = stubbed([8])
     batch = CellBatch(study.root, 0)
-    batch.write(study.places, study.command)
-    study.places[0].path.mkdir(parents=True)
+    batch.write(study.cell_folders, study.command)
+    study.cell_folders[0].path.mkdir(parents=True)
     batch.write_status(0, 3)  # of an earlier start
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
@@ -495,15 +497,15 @@ def test_a_job_requeues_itself_before_its_time_limit(slurm, stubbed, monkeypatch
 
 def test_a_cell_that_another_process_still_trains_is_waited_for(stubbed, monkeypatch):
     study = stubbed([0])
-    (place,) = study.places
-    train_by_hand(place, [1.0], steps=50)
-    lock = run_lock(place.run)
+    (cell_folder,) = study.cell_folders
+    train_by_hand(cell_folder, [1.0], steps=50)
+    lock = run_lock(cell_folder.run)
     lock.__enter__()
     naps = []
     monkeypatch.setattr(slurm_node.time, "sleep", lambda _: naps.append(lock.__exit__(None, None, None)))
     monkeypatch.setattr(slurm_node.CellProcess, "__init__", lambda *_: exit(7))
     with pytest.raises(SystemExit):
-        NodeJob(place, study.command, 1).run()
+        NodeJob(cell_folder, study.command, 1).run()
     assert len(naps) == 1
 
 

@@ -121,35 +121,35 @@ def results(root):
 
 def test_twelve_cells_with_killed_nodes_equal_a_local_study(cluster, tmp_path):
     """Bit for bit, with three killed nodes, a preemption, a requeue by hand and a reached time limit."""
-    places, root = write_study(tmp_path, 6), tmp_path / "slurm"
+    cell_folders, root = write_study(tmp_path, 6), tmp_path / "slurm"
     study = start_study(tmp_path, root, "--engine", "slurm")
     interrupted = {}
     for node in cluster.nodes:
-        job, place = cluster.midway(root, node)
+        job, cell_folder = cluster.midway(root, node)
         cluster.tool("kill", node)
-        interrupted[job] = place
+        interrupted[job] = cell_folder
         cluster.tool("revive", node)
     for job in interrupted:
         cluster.wait_until_requeued(job)
-    job, place = cluster.midway(root)
+    job, cell_folder = cluster.midway(root)
     subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)  # as Slurm does before the time limit
     cluster.wait_until_requeued(job)
-    interrupted[job] = place
-    job, place = cluster.midway(root)
+    interrupted[job] = cell_folder
+    job, cell_folder = cluster.midway(root)
     assert slurm_commands.requeue(job)
     cluster.wait_until_requeued(job)
-    interrupted[job] = place
-    job, place = cluster.midway(root)
+    interrupted[job] = cell_folder
+    job, cell_folder = cluster.midway(root)
     everything = ["--partition=short", "--nodes=3", "--wait", "--output=/dev/null", "--wrap=true"]
     subprocess.run(["sbatch", *everything], check=True, stdout=subprocess.DEVNULL)
-    interrupted[job] = place
+    interrupted[job] = cell_folder
     assert study.wait(timeout=1800) == 0, (tmp_path / "stderr.txt").read_text()
     stderr = (tmp_path / "stderr.txt").read_text()
     assert stderr.count("finished, evaluation return") == 12
     assert "lost at step" not in stderr  # Slurm itself has requeued them
     assert all(cluster.restarts(job) >= 1 for job in interrupted)
-    for place in places:
-        steps = [int(row["timesteps"]) for row in run_directory.read_table(place.run / "evaluations.csv")]
+    for cell_folder in cell_folders:
+        steps = [int(row["timesteps"]) for row in run_directory.read_table(cell_folder.run / "evaluations.csv")]
         assert steps == sorted({*steps})
         assert steps[-1] == STEPS
     assert start_study(tmp_path, tmp_path / "here", "--jobs", "2").wait(timeout=1800) == 0
@@ -162,7 +162,7 @@ def test_twelve_cells_with_killed_nodes_equal_a_local_study(cluster, tmp_path):
 def test_a_killed_or_interrupted_study_resumes(cluster, tmp_path):
     """After a kill its jobs continue, and the next call follows them; an interrupt lets them save and end."""
     root = tmp_path / "slurm"
-    places = write_study(tmp_path, 1)
+    cell_folders = write_study(tmp_path, 1)
     study = start_study(tmp_path, root, "--engine", "slurm")
     cluster.midway(root)
     study.kill()
@@ -179,6 +179,6 @@ def test_a_killed_or_interrupted_study_resumes(cluster, tmp_path):
     assert stderr.read_text().count("interrupted at step") == 2
     assert "go on with: ddpg study" in stderr.read_text()
     assert cluster.running(root) == []
-    assert any(0 < place.saved < STEPS for place in places)
+    assert any(0 < cell_folder.saved < STEPS for cell_folder in cell_folders)
     assert start_study(tmp_path, root, "--engine", "slurm").wait(timeout=600) == 0
-    assert [place.state for place in places] == ["finished"] * 2
+    assert [cell_folder.state for cell_folder in cell_folders] == ["finished"] * 2

@@ -33,17 +33,17 @@ def table(path):
 def test_the_table_aggregates_finished_seeds(tmp_path, monkeypatch):
     """The interquartile mean of the final returns 0, 2, 30, 1 is that of 1 and 2; of the maxima 5, 5, 30, 5 it is 5."""
     study = Stubbed(tmp_path, monkeypatch, 6)
-    for place, last in zip(study.places, (0.0, 2.0, 30.0, 1.0), strict=False):
-        train_by_hand(place, [5.0, last])
-    train_by_hand(study.places[4], [700.0], steps=50)  # unfinished
+    for cell_folder, last in zip(study.cell_folders, (0.0, 2.0, 30.0, 1.0), strict=False):
+        train_by_hand(cell_folder, [5.0, last])
+    train_by_hand(study.cell_folders[4], [700.0], steps=50)  # unfinished
     report = write_report(study.root, study.groups)
     (row,) = table(report.table)
     assert (row["env"], row["config"], row["seeds"], row["seeds_asked"]) == ("Pendulum-v1", "plain", "4", "6")
     assert (float(row["final"]), float(row["maximum"])) == (1.5, 5.0)
     assert 0 <= float(row["final_low"]) < 1.5 < float(row["final_high"]) <= 30
     assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 1.5 (" in report.text.read_text()
-    # Three final returns are 0, 0.4 and 0.2 of the maximum 5, all three below a dip; the run that ends at its maximum
-    # has the share 1, and no value for dips.
+    # Three final returns are 0, 0.4 and 0.2 of the maximum 5, and dips; the fourth run ends at its maximum, so that it
+    # keeps 1 and has no later evaluation that could dip.
     assert float(row["kept"]) == pytest.approx(0.4)
     assert 0 <= float(row["kept_low"]) < 0.4 < float(row["kept_high"]) <= 1
     assert [float(row[f"dips{end}"]) for end in ("", "_low", "_high")] == [1, 1, 1]
@@ -56,8 +56,10 @@ def test_the_table_aggregates_finished_seeds(tmp_path, monkeypatch):
 def test_seeds_without_a_share_are_left_out_of_its_mean(tmp_path, monkeypatch):
     """Returns 5, 2 keep 0.4 and dip; 5, 5 keep 1 without a dip; 1, 2 end at the maximum; -5, -7 never rise."""
     study = Stubbed(tmp_path, monkeypatch, 4)
-    for place, returns in zip(study.places, ([5.0, 2.0], [-5.0, -7.0], [5.0, 5.0], [1.0, 2.0]), strict=True):
-        train_by_hand(place, returns)
+    for cell_folder, returns in zip(
+        study.cell_folders, ([5.0, 2.0], [-5.0, -7.0], [5.0, 5.0], [1.0, 2.0]), strict=True
+    ):
+        train_by_hand(cell_folder, returns)
     report = write_report(study.root, study.groups)
     (row,) = table(report.table)
     assert [row[name] for name in ("seeds", "kept_seeds", "dips_seeds")] == ["4", "3", "2"]
@@ -69,7 +71,7 @@ def test_seeds_without_a_share_are_left_out_of_its_mean(tmp_path, monkeypatch):
 
 def test_a_finished_run_that_never_rose_has_no_shares(tmp_path, monkeypatch):
     study = Stubbed(tmp_path, monkeypatch, 1)
-    train_by_hand(study.places[0], [-5.0, -7.0])
+    train_by_hand(study.cell_folders[0], [-5.0, -7.0])
     text = write_report(study.root, study.groups).text.read_text()
     assert "| Pendulum-v1 | plain | 100 | 1 | n/a | n/a |" in text
     assert "none yet" not in text
@@ -78,7 +80,7 @@ def test_a_finished_run_that_never_rose_has_no_shares(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["config.json", "evaluations.csv"])
 def test_a_cell_with_a_damaged_file_is_left_out_of_the_report_and_named(name, tmp_path, monkeypatch, capsys):
     study = Stubbed(tmp_path, monkeypatch, 2)
-    damaged, sound = study.places
+    damaged, sound = study.cell_folders
     train_by_hand(damaged, [5.0, 7.0])
     train_by_hand(sound, [1.0, 3.0])
     (damaged.run / name).write_text("[\n")
@@ -101,9 +103,9 @@ def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
     study = Stubbed(tmp_path, monkeypatch, 2)
     study.file.write_text(study.file.read_text() + "slow = { gamma = 0.9 }\n")
     study.groups = read_study(study.file)
-    for place in (CellFolder(study.root, cell) for cell in cells_of(study.groups)):
-        level = 10.0 if place.cell.group.configuration == "slow" else 0.0
-        train_by_hand(place, [99.0, level + place.cell.seed])
+    for cell_folder in (CellFolder(study.root, cell) for cell in cells_of(study.groups)):
+        level = 10.0 if cell_folder.cell.group.configuration == "slow" else 0.0
+        train_by_hand(cell_folder, [99.0, level + cell_folder.cell.seed])
     report = write_report(study.root, study.groups)
     (row,) = table(report.comparison)
     assert (row["env"], row["config"], row["reference"], row["seeds"]) == ("Pendulum-v1", "slow", "plain", "2")
@@ -122,9 +124,9 @@ def test_the_reference_is_the_first_configuration_of_the_first_environment(tmp_p
     text = study.file.read_text().replace('environments = ["Pendulum-v1"]\n', "") + "slow = { gamma = 0.9 }\n"
     study.file.write_text(text.replace("[configurations]", f"{tables}[configurations]"))
     study.groups = read_study(study.file)
-    for place in (CellFolder(study.root, cell) for cell in cells_of(study.groups)):
-        level = 10.0 if place.cell.group.configuration == "slow" else 0.0
-        train_by_hand(place, [99.0, level + place.cell.seed])
+    for cell_folder in (CellFolder(study.root, cell) for cell in cells_of(study.groups)):
+        level = 10.0 if cell_folder.cell.group.configuration == "slow" else 0.0
+        train_by_hand(cell_folder, [99.0, level + cell_folder.cell.seed])
     found = [
         (row["env"], row["config"], row["reference"]) for row in write_report(study.root, study.groups).comparisons
     ]
@@ -135,10 +137,10 @@ def test_the_reference_is_the_first_configuration_of_the_first_environment(tmp_p
 
 def test_results_are_written_in_long_form(tmp_path, monkeypatch):
     study = Stubbed(tmp_path, monkeypatch, [3], "final_episodes = 20")
-    (place,) = study.places
-    train_by_hand(place, [5.0, 7.0])
+    (cell_folder,) = study.cell_folders
+    train_by_hand(cell_folder, [5.0, 7.0])
     assert write_report(study.root, study.groups).rows[0]["seeds"] == 0  # the final evaluation is missing
-    place.final.write_text('{"mean_return": -2.5, "std_return": 0.5, "episodes": 20}')
+    cell_folder.final.write_text('{"mean_return": -2.5, "std_return": 0.5, "episodes": 20}')
     report = write_report(study.root, study.groups)
     assert report.rows[0]["final"] == -2.5
     rows = [list(row.values()) for row in table(report.results)]

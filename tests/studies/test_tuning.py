@@ -128,8 +128,8 @@ def test_hopeless_trials_are_pruned(small):
         assert trial.number >= 5
         assert trial.reason is None
         assert score(trial) < values[len(values) // 2]
-        (place,) = cell_folders(found.root, found.plan.trial(trial.number, trial.changes))
-        assert place.saved < 100
+        (cell_folder,) = cell_folders(found.root, found.plan.trial(trial.number, trial.changes))
+        assert cell_folder.saved < 100
     report(found, tuned)
     rows = [row for row in results(found) if row["trial"] == str(pruned[0].number)]
     assert [row["measure"] for row in rows] == ["evaluation_mean_return"] * max(pruned[0].returns) + ["objective"]
@@ -387,11 +387,13 @@ def test_a_killed_tuning_leaves_no_processes_and_resumes_at_once(small, monkeypa
     wait_for(lambda: found.calls, process)
     process.kill()
     process.communicate()
-    (place,) = [CellFolder(found.root, place.cell) for place in cell_folders(found.root, found.plan.trial(0, {}))]
+    (cell_folder,) = [
+        CellFolder(found.root, cell_folder.cell) for cell_folder in cell_folders(found.root, found.plan.trial(0, {}))
+    ]
     found.how(monkeypatch)
     tuned = found.run(1, plan=found.planned(pruning=True))
     assert [trial.state for trial in tuned.trials] == ["complete"]
-    assert place.state == "finished"
+    assert cell_folder.state == "finished"
 
 
 @pytest.mark.slow

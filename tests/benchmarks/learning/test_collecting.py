@@ -17,7 +17,7 @@ from ddpg.studies.study_folder import write_study
 def study(tmp_path, monkeypatch):
     """A study of three seeds: one finished, one half way, one not begun."""
     made = Stubbed(tmp_path, monkeypatch, 3)
-    for place, returns in zip(made.places, ([5.0, 7.0], [4.0]), strict=False):
+    for place, returns in zip(made.cell_folders, ([5.0, 7.0], [4.0]), strict=False):
         train_by_hand(place, returns, steps=50 * len(returns))
     made.root.mkdir(exist_ok=True)
     write_study(made.root, made.file, made.groups)
@@ -49,7 +49,7 @@ def test_the_command_writes_the_collected_runs_and_can_repeat_it(study, tmp_path
 
 
 def test_a_study_with_a_damaged_cell_is_not_collected(study):
-    damaged = study.places[0].run / "evaluations.csv"
+    damaged = study.cell_folders[0].run / "evaluations.csv"
     damaged.write_text("[\n")
     with refuses(FileFault, str(damaged)):
         collecting.collect(study.root)
