@@ -173,7 +173,7 @@ def test_invalid_actions_are_refused(action, message):
 
 
 @pytest.mark.parametrize("space", [Aiming.tuple_space, Aiming.one_of_space])
-def test_wrapper(space):
+def test_flatten_parameterised_action(space):
     env = FlattenParameterisedAction(Aiming(space))
     assert env.action_space == Box(-1.0, 1.0, (6,), np.float32)
     env.reset(seed=0)
@@ -189,7 +189,7 @@ def test_wrapper(space):
         env.step(np.full(6, np.nan))
 
 
-def test_wrapper_needs_parameterised_actions():
+def test_flatten_parameterised_action_refuses_other_spaces():
     with refuses(UsageError, "wrapper"):
         FlattenParameterisedAction(gym.make("Pendulum-v1"))
 
