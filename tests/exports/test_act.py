@@ -1,4 +1,4 @@
-"""The file that an export brings along acts with NumPy alone, as the agent does."""
+"""The ``act.py`` of a numpy export reproduces the agent's actions, with NumPy as its only dependency."""
 
 import hashlib
 import json
@@ -35,12 +35,12 @@ import sys
 class Refusing:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] not in {"numpy", "act", *sys.stdlib_module_names}:
-            raise ImportError(f"{name} is not on the robot")
+            raise ImportError(f"{name} is not installed on the robot")
 sys.meta_path.insert(0, Refusing())
 """
 
 
-def agent_of(name):
+def make_agent(name):
     observation_space, action_space, options = CASES[name]
     kind, schema = (DQN, DQNConfig) if name == "choice" else (DDPG, DDPGConfig)
     agent = kind((observation_space, action_space), schema(hidden=(8, 8), jit=False, **options), seed=0)
@@ -67,10 +67,10 @@ def plain(actions):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Of each case the directory, and what the agent does: for a batch, for one observation, and the dtype of that."""
+    """For each case, the export's directory and the agent's actions for a batch and for one observation."""
     found = {}
     for name in CASES:
-        agent = agent_of(name)
+        agent = make_agent(name)
         folder = agent.export(tmp_path_factory.mktemp(name) / "policy")
         batch = states(agent.observation_space)
         np.save(folder.parent / "states.npy", batch)
@@ -79,13 +79,13 @@ def exported(tmp_path_factory):
 
 
 def run(folder, code):
-    """Run Python where nothing can be imported but NumPy, the standard library, and what is in the folder."""
+    """Run code that can import only NumPy, the standard library and the folder's modules."""
     site = str(Path(np.__file__).parents[1])
     start = f"import sys; sys.path[:0] = [{str(folder)!r}, {site!r}]\n{REFUSING}{code}"
     return subprocess.run([sys.executable, "-I", "-S", "-c", start], capture_output=True, text=True)
 
 
-def test_it_acts_as_the_agent_where_nothing_is_but_numpy(exported):
+def test_act_py_reproduces_the_agent_with_numpy_alone(exported):
     folders = {name: str(folder) for name, (folder, _, _) in exported.items()}
     code = f"""
 import json, numpy as np, act
@@ -110,7 +110,7 @@ except ImportError:
         assert difference <= tolerance < 1e-3
         if name in ("tuple", "outside", "choice"):
             assert found[name] == [batch, single], name
-        else:  # normalised by TensorFlow's operations, in the last bit another
+        else:  # TensorFlow's normalisation differs in the last bit
             for one, other in zip(found[name], (batch, single), strict=True):
                 np.testing.assert_allclose(flat(one), flat(other), atol=1e-4)
 
@@ -122,28 +122,28 @@ def flat(values):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_does_what_load_policy_does(name, exported):
+def test_act_py_agrees_with_load_policy(name, exported):
     folder = exported[name][0]
     batch = np.load(folder.parent / "states.npy")
-    theirs, ours = standalone.load(folder), ddpg.load_policy(folder)
+    act, policy = standalone.load(folder), ddpg.load_policy(folder)
     for given in (batch, batch[0], batch.reshape(len(batch), -1), batch[0].tolist()):
-        one, other = theirs(given), ours.predict(given)[0]
+        one, other = act(given), policy.predict(given)[0]
         assert plain(one) == plain(other)
         assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
-    assert ours.action_space.contains(theirs(batch[0]))
+    assert policy.action_space.contains(act(batch[0]))
 
 
-def test_it_is_small_and_the_one_that_the_package_has(exported):
+def test_act_py_is_a_short_copy_of_the_standalone_module(exported):
     text = (exported["box"][0] / "act.py").read_bytes()
     assert text == Path(standalone.__file__).read_bytes()
     assert len(text.splitlines()) <= 230
 
 
-def checked(folder):
+def run_self_check(folder):
     return subprocess.run([sys.executable, "-I", str(folder / "act.py")], capture_output=True, text=True)
 
 
-def copied(exported, tmp_path, name="box"):
+def copy_export(exported, tmp_path, name="box"):
     folder = tmp_path / "policy"
     folder.mkdir()
     for file in ("act.py", "policy.json", "policy.safetensors"):
@@ -151,23 +151,23 @@ def copied(exported, tmp_path, name="box"):
     return folder
 
 
-def test_it_checks_itself(exported, tmp_path):
-    folder = copied(exported, tmp_path)
-    assert checked(folder).returncode == 0
+def test_the_self_check_detects_changed_outputs(exported, tmp_path):
+    folder = copy_export(exported, tmp_path)
+    assert run_self_check(folder).returncode == 0
     about = json.loads((folder / "policy.json").read_text())
     about["check"]["outputs"][5][2] = -about["check"]["outputs"][5][2]
     (folder / "policy.json").write_text(json.dumps(about))
-    assert "policy.json does not match its checksum" in checked(folder).stderr
+    assert "policy.json does not match its checksum" in run_self_check(folder).stderr
     about.pop("policy_sha256")
     about["policy_sha256"] = hashlib.sha256(safe_json.canonical_json(about)).hexdigest()
     (folder / "policy.json").write_text(json.dumps(about))
-    done = checked(folder)
+    done = run_self_check(folder)
     assert done.returncode == 1
     assert "differs from the agent by" in done.stdout
 
 
 def test_damaged_arrays_and_bad_observations_are_refused(exported, tmp_path):
-    folder = copied(exported, tmp_path)
+    folder = copy_export(exported, tmp_path)
     policy = standalone.load(folder)
     with refuses(ValueError, "shape"):
         policy(np.zeros(4))
@@ -187,19 +187,19 @@ def test_damaged_arrays_and_bad_observations_are_refused(exported, tmp_path):
         standalone.load(folder)
 
 
-def test_an_edited_file_is_not_replaced_and_one_that_ran_is(exported, tmp_path):
-    folder = copied(exported, tmp_path, "choice")
+def test_export_replaces_a_used_act_py_but_not_an_edited_one(exported, tmp_path):
+    folder = copy_export(exported, tmp_path, "choice")
     py_compile.compile(str(folder / "act.py"))
     assert (folder / "__pycache__").exists()
-    agent_of("choice").export(folder)
+    make_agent("choice").export(folder)
     assert not (folder / "__pycache__").exists()
     (folder / "act.py").write_text((folder / "act.py").read_text() + "\nprint('mine')\n")
     with refuses(UsageError, "act.py"):
-        agent_of("choice").export(folder)
+        make_agent("choice").export(folder)
     assert (folder / "act.py").read_text().endswith("print('mine')\n")
 
 
-def test_predict_has_the_same_types_of_agent_and_policy():
+def test_predict_has_the_same_type_hints_in_agents_and_policies():
     from ddpg.exports.numpy_policy import LoadedPolicy
 
     hints = [typing.get_type_hints(kind.predict) for kind in (DDPG, DQN, LoadedPolicy)]

@@ -1,4 +1,4 @@
-"""A policy in C acts as the agent does: by every compiler on PATH, and by its text where there is none."""
+"""C exports reproduce the agent's actions, compiled by every compiler on PATH and computed by NumPy from the source."""
 
 import functools
 import json
@@ -39,22 +39,25 @@ CASES = {
 }
 COMPILERS = c_compilers.compilers()
 NATIVE = [compiler for compiler in COMPILERS if not compiler.emulator]
-WAYS = [None, *COMPILERS]  # None: NumPy, with the constants that stand in the text
+BACKENDS = [None, *COMPILERS]  # None: NumPy, with the constants read from policy.c
 
 
-def way_id(way):
-    return "text" if way is None else way.name
+def backend_id(backend):
+    return "numpy" if backend is None else backend.name
 
 
-def first_fast(ways):
-    """Return parameters of which the text and the first compiler are tested in every run, and the others are slow."""
-    fast = ways[: 2 if None in ways else 1]
-    return [pytest.param(way, id=way_id(way), marks=() if way in fast else pytest.mark.slow) for way in ways]
+def slow_after_first(backends):
+    """Return parameters for NumPy and each compiler; those after the first compiler are marked slow."""
+    fast = backends[: 2 if None in backends else 1]
+    return [
+        pytest.param(backend, id=backend_id(backend), marks=() if backend in fast else pytest.mark.slow)
+        for backend in backends
+    ]
 
 
 @functools.cache
-def agent_of(name):
-    """An agent whose outputs, of size 1, come from all of its layers; of inverting gradients some leave the bounds."""
+def make_agent(name):
+    """Return an agent with outputs of size 1 that depend on all layers; with inverting, some exceed the bounds."""
     observation_space, action_space, options = CASES[name]
     kind, schema = (DQN, DQNConfig) if isinstance(action_space, gym.spaces.Discrete) else (DDPG, DDPGConfig)
     config = schema(**{"hidden": (20, 9), "jit": False, "output_init": "fan_in", **options})
@@ -79,7 +82,7 @@ def states(name, count=1000):
 
 @functools.cache
 def exported(name, folder, quantize=None):
-    return agent_of(name).export(folder / f"{name}-{quantize}", "c", quantize)
+    return make_agent(name).export(folder / f"{name}-{quantize}", "c", quantize)
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +90,8 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("c")
 
 
-def copied(path, tmp_path):
-    """Copy an export to a directory of the test's own, where compilers may write."""
+def copy_export(path, tmp_path):
+    """Copy an export to the test's directory, where compilers may write."""
     copy = tmp_path / "policy"
     copy.mkdir(parents=True)
     for name in ("policy.c", "policy.h", "policy.json"):
@@ -96,17 +99,17 @@ def copied(path, tmp_path):
     return copy
 
 
-def run_way(way, path, agent, observations, quantize=None):
-    if way is None:
+def evaluate(backend, path, agent, observations, quantize=None):
+    if backend is None:
         return c_compilers.read_and_acted(path, agent, observations, quantize)
-    return c_compilers.acted(path, way, agent.actions, observations)
+    return c_compilers.acted(path, backend, agent.actions, observations)
 
 
-@pytest.mark.parametrize("way", first_fast(WAYS))
+@pytest.mark.parametrize("backend", slow_after_first(BACKENDS))
 @pytest.mark.parametrize("name", CASES)
-def test_a_thousand_observations(name, way, folder, tmp_path):
-    agent, observations = agent_of(name), states(name)
-    found = run_way(way, copied(exported(name, folder), tmp_path), agent, observations)
+def test_actions_for_a_thousand_observations(name, backend, folder, tmp_path):
+    agent, observations = make_agent(name), states(name)
+    found = evaluate(backend, copy_export(exported(name, folder), tmp_path), agent, observations)
     expected = agent.predict(observations)[0]
     outputs = agent.policy(np.float32(observations))
     scale = 1 if isinstance(agent.actions, (BoxActions, ParameterisedActions)) else max(1, np.abs(outputs).max())
@@ -121,7 +124,7 @@ def test_a_thousand_observations(name, way, folder, tmp_path):
     scores = outputs if name == "discrete" else np.clip(outputs[:, : agent.actions.scores], -1, 1)
     start = getattr(agent.action_space[0] if name == "parameterised" else agent.action_space, "start", 0)
     best = np.sort(scores, axis=1)
-    clear = best[:, -1] - best[:, -2] > 1e-4 * scale  # of almost equal ones either is right
+    clear = best[:, -1] - best[:, -2] > 1e-4 * scale  # of two almost equal scores, either choice is right
     np.testing.assert_array_equal(found.choices[clear], (scores.argmax(axis=1) + start)[clear])
     assert clear.mean() > (0.2 if name == "without parameters" else 0.5)
     if name == "parameterised":
@@ -130,23 +133,23 @@ def test_a_thousand_observations(name, way, folder, tmp_path):
         assert np.abs((found.numbers - parameters) / (high - low) * 2).max() < 1e-5
 
 
-@pytest.mark.parametrize("compiler", first_fast(COMPILERS))
+@pytest.mark.parametrize("compiler", slow_after_first(COMPILERS))
 @pytest.mark.parametrize(
     ("name", "quantize"),
     [*((name, None) for name in CASES), ("plain", "int8"), ("256-256", "int8"), ("discrete", "int8")],
 )
-def test_no_warning_and_the_self_test_agrees(name, quantize, compiler, folder, tmp_path):
-    path = copied(exported(name, folder, quantize), tmp_path)
+def test_it_compiles_without_warnings_and_passes_its_self_test(name, quantize, compiler, folder, tmp_path):
+    path = copy_export(exported(name, folder, quantize), tmp_path)
     assert c_compilers.warnings_of(compiler, path) == ""
     done = c_compilers.run(c_compilers.build(compiler, path, ["policy.c"], ["-DPOLICY_MAIN"]), compiler)
     assert done.returncode == 0
     assert float(done.stdout.split()[5]) < 1e-5
 
 
-@pytest.mark.parametrize("compiler", first_fast(NATIVE))
+@pytest.mark.parametrize("compiler", slow_after_first(NATIVE))
 @pytest.mark.parametrize("what", ["weights", "bias", "half_range", "test_outputs"])
-def test_the_self_test_sees_a_wrong_number(what, compiler, folder, tmp_path):
-    path = copied(exported("plain", folder), tmp_path)
+def test_the_self_test_detects_a_wrong_number(what, compiler, folder, tmp_path):
+    path = copy_export(exported("plain", folder), tmp_path)
     text = (path / "policy.c").read_text()
     begin = re.search(rf"const float {what}\w*\[", text).start()
     place = re.search(r"\d\.\d+f", text[begin:])
@@ -156,9 +159,9 @@ def test_the_self_test_sees_a_wrong_number(what, compiler, folder, tmp_path):
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize("compiler", first_fast(NATIVE))
-def test_the_self_test_sees_a_wrong_weight_where_a_policy_normalises(compiler, tmp_path):
-    """On 300 ± 5: near 0 its units saturate, and the outputs of a matrix 1.1 times as large are the same."""
+@pytest.mark.parametrize("compiler", slow_after_first(NATIVE))
+def test_the_self_test_of_a_normalising_policy_detects_a_wrong_weight(compiler, tmp_path):
+    """Observations are 300 ± 5: near 0 all units saturate, and a matrix 1.1 times as large gives the same outputs."""
     spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-2, 2, (1,))
     config = DDPGConfig(hidden=(8, 8), jit=False, output_init="fan_in", normalize_observations=True)
     agent = DDPG(spaces, config, seed=0)
@@ -180,14 +183,14 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 SANITIZING = [one for one in NATIVE if one.name in ("gcc", "clang") and c_compilers.works(one, SANITIZERS)]
 
 
-@pytest.mark.parametrize("compiler", first_fast(SANITIZING))
+@pytest.mark.parametrize("compiler", slow_after_first(SANITIZING))
 @pytest.mark.parametrize("name", CASES)
-def test_sanitizers_are_silent(name, compiler, folder, tmp_path):
-    path = copied(exported(name, folder), tmp_path)
-    c_compilers.acted(path, compiler, agent_of(name).actions, states(name, 20), SANITIZERS)  # which expects no stderr
+def test_sanitizers_report_nothing(name, compiler, folder, tmp_path):
+    path = copy_export(exported(name, folder), tmp_path)
+    c_compilers.acted(path, compiler, make_agent(name).actions, states(name, 20), SANITIZERS)  # asserts an empty stderr
 
 
-NOT_FINITE = """\
+NON_FINITE_MAIN = """\
 #include <stdio.h>
 #include "policy.h"
 int main(void)
@@ -210,26 +213,26 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize("compiler", first_fast(COMPILERS))
-def test_what_is_not_finite_is_no_action(compiler, folder, tmp_path):
-    """An observation as usual, with NaN, with infinity, and one that overflows in the layers."""
-    path = copied(exported("plain", folder), tmp_path)
-    (path / "main.c").write_text(NOT_FINITE)
+@pytest.mark.parametrize("compiler", slow_after_first(COMPILERS))
+def test_non_finite_observations_and_outputs_give_no_action(compiler, folder, tmp_path):
+    """The observations are finite, with NaN, with infinity, and one that overflows in the layers."""
+    path = copy_export(exported("plain", folder), tmp_path)
+    (path / "main.c").write_text(NON_FINITE_MAIN)
     text = (path / "policy.c").read_text()
     first = re.search(r"weights_0.*?([-\d.e]+)f", text, re.DOTALL)
-    (path / "policy.c").write_text(text[: first.start(1)] + "3e38" + text[first.end(1) :])  # overflows where a 2 enters
+    (path / "policy.c").write_text(text[: first.start(1)] + "3e38" + text[first.end(1) :])  # overflows for the huge inputs
     done = c_compilers.run(c_compilers.build(compiler, path, ["main.c", "policy.c"]), compiler)
     assert done.stdout.split() == ["0", "0", "1", "1", "1", "1", "1", "1"]
 
 
-BITS = """\
+NAN_MAIN = """\
 #include <stdio.h>
 #include <stdint.h>
 #include <string.h>
 #include "policy.h"
 int main(void)
 {
-    /* 0.5; NaN with each sign and another; infinity; the largest number. */
+    /* 0.5; a quiet NaN of each sign; a signalling NaN; -infinity; the largest number. */
     const uint32_t bits[6] = {0x3f000000, 0x7fc00000, 0xffc00000, 0x7f800001, 0xff800000, 0x7f7fffff};
     int j, k;
     for (k = 0; k < 6; k++) {
@@ -246,25 +249,25 @@ int main(void)
 FAST_MATH = [("-ffast-math",), ("-ffinite-math-only",), ("-Ofast",)]
 
 
-@pytest.mark.parametrize("compiler", first_fast(NATIVE))
+@pytest.mark.parametrize("compiler", slow_after_first(NATIVE))
 @pytest.mark.parametrize("options", FAST_MATH, ids=" ".join)
-def test_nan_is_no_action_where_the_compiler_assumes_that_there_is_none(options, compiler, folder, tmp_path):
+def test_fast_math_options_keep_the_nan_check(options, compiler, folder, tmp_path):
     if not c_compilers.works(compiler, options):
         pytest.skip("the compiler does not know the option")
-    path = copied(exported("inverting", folder), tmp_path)
+    path = copy_export(exported("inverting", folder), tmp_path)
     self_test = c_compilers.run(c_compilers.build(compiler, path, ["policy.c"], ["-DPOLICY_MAIN", *options]), compiler)
     assert (self_test.returncode, "NaN" in self_test.stdout) == (0, False)
-    path = copied(exported("plain", folder), tmp_path / "plain")
-    (path / "main.c").write_text(BITS)
+    path = copy_export(exported("plain", folder), tmp_path / "plain")
+    (path / "main.c").write_text(NAN_MAIN)
     done = c_compilers.run(c_compilers.build(compiler, path, ["main.c", "policy.c"], options), compiler)
     assert done.stdout.split()[:5] == ["00", "11", "11", "11", "11"]
     assert done.stdout.split()[5] in ("00", "11")  # its layers may overflow
 
 
-@pytest.mark.parametrize("compiler", first_fast(NATIVE))
+@pytest.mark.parametrize("compiler", slow_after_first(NATIVE))
 @pytest.mark.parametrize("name", ["plain", "discrete", "parameterised"])
-def test_the_self_test_sees_that_nan_is_acted_on(name, compiler, folder, tmp_path):
-    path = copied(exported(name, folder), tmp_path)
+def test_the_self_test_detects_a_missing_nan_check(name, compiler, folder, tmp_path):
+    path = copy_export(exported(name, folder), tmp_path)
     text = (path / "policy.c").read_text()
     (path / "policy.c").write_text(
         text.replace("            return 0;\n    }\n    return 1;", "            ;\n    }\n    return 1;")
@@ -277,13 +280,13 @@ def test_the_self_test_sees_that_nan_is_acted_on(name, compiler, folder, tmp_pat
 ELEMENTWISE = sorted(OPERATIONS.keys() - {"MatMul", "Reshape", "ConcatV2", "Mean"})
 
 
-def test_every_operation_of_the_programs_has_an_expression():
+def test_every_elementwise_operation_has_a_c_expression():
     assert sorted(c_network._EXPRESSIONS) == ELEMENTWISE
 
 
 @functools.cache
 def every_operation():
-    """A policy that puts out each operation of the observation behind the other, and a mean: of 1 or 2 operands."""
+    """Return a program that concatenates the results of every operation on the observation, and of a mean."""
     rng = np.random.default_rng(3)
     axis, factors = np.array(1), rng.uniform(0.5, 2, (1, 11)).astype(np.float32)
     steps, constants, size = [], {1: axis, 2: factors, 3: np.array([[0.75]], np.float32)}, 4
@@ -307,8 +310,8 @@ def every_operation():
     return NumpyProgram(steps, size, constants, [], [0], result)
 
 
-@pytest.mark.parametrize("way", first_fast(WAYS))
-def test_every_operation_is_numpys(way, tmp_path):
+@pytest.mark.parametrize("backend", slow_after_first(BACKENDS))
+def test_every_operation_agrees_with_numpy(backend, tmp_path):
     program = every_operation()
     space = gym.spaces.Box(-np.inf, np.inf, (11,))
     observations = np.random.default_rng(0).normal(0, 4, (200, 11)).astype(np.float32)
@@ -320,15 +323,15 @@ def test_every_operation_is_numpys(way, tmp_path):
     run = c_policy.write(path, program, space, actions, test)
     outputs = lower_to_c(program, 11).outputs(observations)
     np.testing.assert_array_equal(run(observations)["actions"], np.clip(outputs, -1, 1))
-    if way is not None:
-        outputs = c_compilers.acted(path, way, actions, observations).outputs
+    if backend is not None:
+        outputs = c_compilers.acted(path, backend, actions, observations).outputs
     np.testing.assert_allclose(outputs, expected, rtol=2e-6, atol=1e-6)
 
 
-def test_the_text_has_the_weights_bit_by_bit_and_needs_the_c_library_alone(folder):
+def test_the_source_holds_the_exact_weights_and_needs_only_the_c_library(folder):
     for name in CASES:
         text = (exported(name, folder) / "policy.c").read_text()
-        program = lower_to_c(numpy_program(ActingPolicy.of(agent_of(name))), int(np.prod(CASES[name][0].shape)))
+        program = lower_to_c(numpy_program(ActingPolicy.of(make_agent(name))), int(np.prod(CASES[name][0].shape)))
         constants = read_arrays(text)
         assert {"weights_0", "bias_0", "test_outputs"} <= constants.keys()
         for key, array in program.arrays.items():
@@ -342,14 +345,14 @@ def test_the_text_has_the_weights_bit_by_bit_and_needs_the_c_library_alone(folde
         assert max(map(len, text.splitlines())) <= 160
 
 
-def test_header_says_what_goes_in_and_comes_out(folder):
+def test_the_header_documents_inputs_and_outputs(folder):
     header = (exported("parameterised", folder) / "policy.h").read_text()
     source = (exported("parameterised", folder) / "policy.c").read_text()
-    for said in ("(2, 3), float64: each in [-inf, inf]", "integers from 1 to 3", "[0, 30]", "PARAMETER_SIZE 3"):
-        assert said in header
+    for text in ("(2, 3), float64: each in [-inf, inf]", "integers from 1 to 3", "[0, 30]", "PARAMETER_SIZE 3"):
+        assert text in header
     assert "choice 1 parameters 0 to 0, of choice 2 no parameters, of choice 3 parameters 1 to 2" in header
     assert "[-1, 3], [0.5, 1], [0, 1], [-30, 30]" in (exported("plain", folder) / "policy.h").read_text()
-    agent = agent_of("parameterised")
+    agent = make_agent("parameterised")
     check = policy_file.check_observations(UNBOUNDED)[:1]
     listed = re.search(r"observation \[(.*)\]\n \*   -> outputs \[(.*)\]", source)
     np.testing.assert_allclose([float(word) for word in listed[1].split(",")], check.ravel(), rtol=1e-6)
@@ -357,7 +360,7 @@ def test_header_says_what_goes_in_and_comes_out(folder):
 
 
 def test_bounds_of_float64_are_rounded_inwards():
-    """0.1 and 0.7 are no float32: the nearest to 0.1 is above it, the nearest to 0.7 below."""
+    """Float32 cannot represent 0.1: the nearest float32 is larger."""
     space = gym.spaces.Box(-0.1, 0.1, (1,), np.float64)
     scaling = _scaling(make_actions(space))
     found = scaled_actions(make_actions(space), np.float32([[-5], [5], [0]]), scaling)
@@ -367,7 +370,7 @@ def test_bounds_of_float64_are_rounded_inwards():
 
 
 def test_int8_by_hand():
-    """Columns scaled by their largest: 127 is -2 and 0.5; a column of zeros stays zeros."""
+    """In each column 127 stands for the largest magnitude, 2 and 0.5; a column of zeros stays zeros."""
     weights = np.float32([[1, 0.5, 0], [-2, 0.1, 0], [0.26, -0.25, 0]])
     integers, scale = quantized(weights)
     assert integers.dtype == np.int8
@@ -375,10 +378,10 @@ def test_int8_by_hand():
     np.testing.assert_allclose(scale, [2 / 127, 0.5 / 127, 0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("way", first_fast(WAYS))
+@pytest.mark.parametrize("backend", slow_after_first(BACKENDS))
 @pytest.mark.parametrize("name", ["plain", "256-256", "discrete"])
-def test_int8_is_small_and_almost_the_agent(name, way, folder, tmp_path):
-    agent, observations = agent_of(name), states(name, 200)
+def test_int8_weights_take_a_quarter_and_outputs_stay_close(name, backend, folder, tmp_path):
+    agent, observations = make_agent(name), states(name, 200)
     path = exported(name, folder, "int8")
     constants = read_arrays((path / "policy.c").read_text())
     exact = read_arrays((exported(name, folder) / "policy.c").read_text())
@@ -387,24 +390,24 @@ def test_int8_is_small_and_almost_the_agent(name, way, folder, tmp_path):
         assert constants[key].nbytes * 4 == exact[key].nbytes
         scale = constants[key.replace("weights", "scale")]
         assert np.abs(constants[key] * scale - exact[key]).max() <= scale.max() / 2 * 1.001
-    found = run_way(way, copied(path, tmp_path), agent, observations, "int8").outputs
+    found = evaluate(backend, copy_export(path, tmp_path), agent, observations, "int8").outputs
     outputs = agent.policy(np.float32(observations))
     assert 1e-5 < np.abs(found - outputs).max() < 0.05 * max(1, np.abs(outputs).max())
 
 
-def test_int8_through_the_command_line(tmp_path, capsys):
-    agent = agent_of("plain")
+def test_int8_from_the_command_line(tmp_path, capsys):
+    agent = make_agent("plain")
     agent.save(tmp_path / "saved")
     arguments = ["export", str(tmp_path / "saved"), "--format", "c", "--json"]
     assert main([*arguments, "-o", str(tmp_path / "c"), "--quantize", "int8"]) == 0
     quantised = json.loads(capsys.readouterr().out)
     assert json.loads((tmp_path / "c" / "policy.json").read_text())["quantize"] == "int8"
-    assert main([*arguments, "-o", str(tmp_path / "c")]) == 0  # over the other one
+    assert main([*arguments, "-o", str(tmp_path / "c")]) == 0  # replaces the int8 export
     assert json.loads(capsys.readouterr().out)["difference"] < 1e-5 < quantised["difference"] < 0.05
     assert json.loads((tmp_path / "c" / "policy.json").read_text())["quantize"] is None
 
 
-TWO = """\
+THREE_POLICIES_MAIN = """\
 #include <stdio.h>
 #include "stand.h"
 #include "walk.h"
@@ -422,9 +425,9 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize("way", first_fast(WAYS))
-def test_three_policies_in_one_program(way, tmp_path):
-    """Of other sizes and kinds of actions; one has the usual name."""
+@pytest.mark.parametrize("backend", slow_after_first(BACKENDS))
+def test_three_policies_in_one_program(backend, tmp_path):
+    """The policies differ in their sizes and kinds of actions; one has the default name."""
     spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-2, 2, (2,))
     stand, third = (DDPG(spaces, DDPGConfig(hidden=(8,), jit=False, output_init="fan_in"), seed) for seed in (0, 1))
     spaces = gym.spaces.Box(-1, 1, (8,)), gym.spaces.Discrete(4, start=2)
@@ -446,18 +449,18 @@ def test_three_policies_in_one_program(way, tmp_path):
             assert not re.search(r"\bpolicy_|POLICY|\bpolicy\.[ch]", text)
             assert file.endswith("c") or {f"{name.upper()}_H", f"{name}_act"} <= {*re.findall(r"\w+", text)}
     assert "name" not in json.loads((paths[2] / "policy.json").read_text())
-    if way is None:
+    if backend is None:
         return
     together = tmp_path / "all"
     together.mkdir()
     for path in paths:
         for file in (*path.glob("*.c"), *path.glob("*.h")):
             (together / file.name).write_bytes(file.read_bytes())
-    (together / "main.c").write_text(TWO)
+    (together / "main.c").write_text(THREE_POLICIES_MAIN)
     names = ["stand", "walk", "policy"]
-    strict = [option for option in c_compilers.STRICT if "std" not in option or "c++" not in " ".join(way.command)]
+    strict = [option for option in c_compilers.STRICT if "std" not in option or "c++" not in " ".join(backend.command)]
     sources = ["main.c", *(f"{name}.c" for name in names)]
-    done = c_compilers.run(c_compilers.build(way, together, sources, strict), way)
+    done = c_compilers.run(c_compilers.build(backend, together, sources, strict), backend)
     assert done.returncode == 0
     action, choice, value, other = map(float, done.stdout.split())
     standing, walking = np.float32([1, -2, 0.5]), np.float32([0.25, 0, 0, 0, 0, 0, 0, 0])
@@ -468,10 +471,10 @@ def test_three_policies_in_one_program(way, tmp_path):
     assert values[int(choice) - 2] > values.max() - 0.04
     for name in names:
         options = [f"-D{name.upper()}_MAIN", *strict]
-        assert c_compilers.run(c_compilers.build(way, together, [f"{name}.c"], options), way).returncode == 0
+        assert c_compilers.run(c_compilers.build(backend, together, [f"{name}.c"], options), backend).returncode == 0
 
 
-def test_all_but_the_functions_is_static(folder):
+def test_only_the_api_functions_have_external_linkage(folder):
     text = (exported("plain", folder) / "policy.c").read_text()
     functions = re.findall(r"^(?!static|typedef)\w+ (\w+)\(", text, re.MULTILINE)
     assert functions == ["policy_outputs", "policy_act", "main"]
@@ -480,24 +483,24 @@ def test_all_but_the_functions_is_static(folder):
 @pytest.mark.parametrize(
     "name", ["", "9lives", "a-b", "a b", "ä", "_a", "int", "class", "math", "Stdio", "test", "a" * 64]
 )
-def test_what_names_no_policy_in_c(name, tmp_path):
+def test_invalid_names_are_refused(name, tmp_path):
     with refuses(UsageError, f"name={brief(name)}"):
-        agent_of("plain").export(tmp_path / "policy", "c", name=name)
+        make_agent("plain").export(tmp_path / "policy", "c", name=name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_name_is_a_text_and_for_c_alone(tmp_path):
+def test_a_name_must_be_a_string_and_needs_format_c(tmp_path):
     with refuses(UsageError, "name=7 identifier"):
-        agent_of("plain").export(tmp_path / "policy", "c", name=7)
+        make_agent("plain").export(tmp_path / "policy", "c", name=7)
     with refuses(UsageError, "name='walk' format='c' format='numpy'"):
-        agent_of("plain").export(tmp_path / "policy", "numpy", name="walk")
+        make_agent("plain").export(tmp_path / "policy", "numpy", name="walk")
     assert list(tmp_path.iterdir()) == []
-    longest = agent_of("plain").export(tmp_path / "policy", "c", name="a" * 63)
+    longest = make_agent("plain").export(tmp_path / "policy", "c", name="a" * 63)
     assert (longest / f"{'a' * 63}.c").exists()
 
 
-def test_an_export_of_another_name_is_replaced_and_edited_code_is_not(tmp_path, capsys):
-    agent_of("plain").save(tmp_path / "saved")
+def test_an_export_with_another_name_is_replaced_unless_edited(tmp_path, capsys):
+    make_agent("plain").save(tmp_path / "saved")
     path = tmp_path / "c"
     for name in ("policy", "walk", "stand", "policy", "walk"):
         assert main(["export", str(tmp_path / "saved"), "--format", "c", "--name", name, "-o", str(path)]) == 0
@@ -505,11 +508,11 @@ def test_an_export_of_another_name_is_replaced_and_edited_code_is_not(tmp_path, 
     capsys.readouterr()
     (path / "policy.c").write_text("/* mine */")
     with refuses(UsageError, "policy.c"):
-        agent_of("plain").export(path, "c")
+        make_agent("plain").export(path, "c")
     (path / "policy.c").unlink()
     (path / "walk.h").write_text((path / "walk.h").read_text() + "/* mine */\n")
     with refuses(UsageError, "walk.h changed"):
-        agent_of("plain").export(path, "c", name="stand")
+        make_agent("plain").export(path, "c", name="stand")
     assert (path / "walk.h").read_text().endswith("/* mine */\n")
 
 
@@ -521,13 +524,13 @@ def test_an_export_of_another_name_is_replaced_and_edited_code_is_not(tmp_path, 
         (("numpy", "int8"), "quantize='int8' format='c' format='numpy'"),
     ],
 )
-def test_quantizations_that_there_are_not(arguments, message, tmp_path):
+def test_unknown_quantizations_are_refused(arguments, message, tmp_path):
     with refuses(UsageError, message):
-        agent_of("plain").export(tmp_path / "policy", *arguments)
+        make_agent("plain").export(tmp_path / "policy", *arguments)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_c_cannot_hold_is_refused_by_name(tmp_path):
+def test_unsupported_networks_and_spaces_are_refused_by_name(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
     with refuses(UsageError, "format='c' Conv2D savedmodel"):
@@ -539,8 +542,8 @@ def test_what_c_cannot_hold_is_refused_by_name(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_box_without_a_float32_is_refused(tmp_path):
-    """From 1e8 on float32 has steps of 8."""
+def test_a_box_that_contains_no_float32_is_refused(tmp_path):
+    """Float32 numbers near 1e8 are multiples of 8."""
     space = gym.spaces.Box(1e8 + 0.1, 1e8 + 0.9, (2,), np.float64)
     agent = DDPG((UNBOUNDED, space), DDPGConfig(hidden=(4,), jit=False), 0)
     with refuses(UsageError, "format='c' float32 100000000.1 100000000.9 'numpy'"):
@@ -551,11 +554,11 @@ def test_a_box_without_a_float32_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["policy.c", "policy.h"])
 def test_edited_code_is_not_replaced(name, tmp_path):
-    path = agent_of("plain").export(tmp_path / "policy", "c")
-    agent_of("256-256").export(path, "c")
+    path = make_agent("plain").export(tmp_path / "policy", "c")
+    make_agent("256-256").export(path, "c")
     (path / name).write_text((path / name).read_text() + "/* mine */\n")
     with refuses(UsageError, name):
-        agent_of("plain").export(path, "c")
+        make_agent("plain").export(path, "c")
     assert (path / name).read_text().endswith("/* mine */\n")
     with refuses(UsageError, "'c' numpy"):
         ddpg.load_policy(path)

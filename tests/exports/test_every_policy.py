@@ -1,6 +1,6 @@
-"""Every recipe, preset, format, bounding and normalisation: after a real run, the export does what the agent does.
+"""Exports reproduce trained agents of every preset, recipe, bounding, normalisation and format.
 
-The axes are read from the registries, so that what is added there is exported here, too.
+The axes are read from the registries, so that new entries are tested without a change here.
 """
 
 import functools
@@ -29,7 +29,7 @@ from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.policies import standalone
 from ddpg.runs.env_factory import make_env
 
-AS_IT_IS = "as it is"  # the value that the recipe or the preset has
+UNCHANGED = "unchanged"  # keeps the value of the recipe or the preset
 STEPS = 120
 RUNNERS = {"savedmodel": formats.run_savedmodel, "tflite": formats.run_tflite, "onnx": formats.run_onnx}
 
@@ -47,10 +47,10 @@ class Case(NamedTuple):
 
 
 AXES = Case(
-    preset=[*PRESETS, *SUITES, "of one's own"],
-    recipe=[AS_IT_IS, *RECIPES],
-    bounding=[AS_IT_IS, *BOUNDINGS],
-    norm=[AS_IT_IS, None, *NORMS],
+    preset=[*PRESETS, *SUITES, "custom"],
+    recipe=[UNCHANGED, *RECIPES],
+    bounding=[UNCHANGED, *BOUNDINGS],
+    norm=[UNCHANGED, None, *NORMS],
     normalize=[False, True],
     layers=[2, 1],
     format=[*FORMATS],
@@ -58,7 +58,7 @@ AXES = Case(
 
 
 def pairwise(axes: Case) -> list[Case]:
-    """Return a case for each value of the first axis, chosen so that they hold many pairs of the other axes' values."""
+    """Return one case per preset, chosen greedily to cover many pairs of the other axes' values."""
     rest = [Case(None, *values) for values in itertools.product(*axes[1:])]
     pairs = lambda case: set(itertools.combinations(enumerate(case[1:]), 2))  # noqa: E731
     missing = set().union(*map(pairs, rest))
@@ -71,22 +71,22 @@ def pairwise(axes: Case) -> list[Case]:
 
 
 def product(axes: Case) -> list[Case]:
-    """Return all of what the axes but presets and formats hold together, and every preset with every recipe."""
+    """Return all combinations of recipe, bounding, norm and normalize, and all of preset and recipe."""
     presets = itertools.cycle(axes.preset)
     rest = itertools.product(axes.recipe, axes.bounding, axes.norm, axes.normalize)
     cases = [Case(next(presets), *values, layers=2, format="all") for values in rest]
     pairs = itertools.product(axes.preset, axes.recipe)
-    return cases + [Case(preset, recipe, AS_IT_IS, AS_IT_IS, False, 2, "all") for preset, recipe in pairs]
+    return cases + [Case(preset, recipe, UNCHANGED, UNCHANGED, False, 2, "all") for preset, recipe in pairs]
 
 
-def environment(preset: str) -> gym.Env:
-    """Return the preset's environment, or one of its spaces where it needs a package that the tests do not install."""
+def make_environment(preset: str) -> gym.Env:
+    """Return the preset's environment, or a stand-in with its spaces if it needs a package that the tests lack."""
     stand_ins = {
         "LunarLander-v3": lambda: Shaped(gym.spaces.Box(-5, 5, (8,)), gym.spaces.Discrete(4)),
         "LunarLanderContinuous-v3": lambda: Shaped(gym.spaces.Box(-5, 5, (8,)), gym.spaces.Box(-1, 1, (2,))),
         "BipedalWalker-v3": lambda: Shaped(gym.spaces.Box(-5, 5, (24,)), gym.spaces.Box(-1, 1, (4,))),
         "FetchReach-v4": lambda: gym.wrappers.FlattenObservation(Reaching()),
-        "of one's own": lambda: Shaped(
+        "custom": lambda: Shaped(
             gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
             gym.spaces.Box(np.float32([[-1, 0.5], [0, -30]]), np.float32([[3, 1], [1, 30]])),
         ),
@@ -94,27 +94,27 @@ def environment(preset: str) -> gym.Env:
     return stand_ins.get(preset, functools.partial(make_env, preset))()
 
 
-def trained(case: Case, **options):
-    """Return an agent after a short run with small networks, whose statistics have moved."""
-    env = environment(case.preset)
+def train(case: Case, **options):
+    """Return an agent with small networks after a short run, which has changed its statistics."""
+    env = make_environment(case.preset)
     kind = agent_for(env.action_space)
     schema = DQNConfig if kind is ddpg.DQN else DDPGConfig
     changes = {"normalize_observations": case.normalize}
-    if case.recipe == AS_IT_IS or schema is DQNConfig:
+    if case.recipe == UNCHANGED or schema is DQNConfig:
         config = preset_config(case.preset, schema)
     else:
         config = schema().replace(**from_toml(schema, read_recipe(case.recipe), case.recipe))
-    if case.bounding != AS_IT_IS and schema is DDPGConfig:
+    if case.bounding != UNCHANGED and schema is DDPGConfig:
         changes["bounding"] = case.bounding
         if case.bounding != "squashing":
             changes["pre_activation_penalty"] = 0.0
-    if case.norm != AS_IT_IS:
+    if case.norm != UNCHANGED:
         changes["norm"] = case.norm
-        if getattr(config, "target", None) == "none" and schema is DDPGConfig:  # which needs it of the critics
+        if getattr(config, "target", None) == "none" and schema is DDPGConfig:  # which requires a norm of the critics
             changes["critic_norm"] = config.norm
     small = {"batch_size": 16, "learning_starts": 64, "buffer_size": 1000, "updates_per_step": 0.5, "jit": False}
     hidden = (8,) * min(case.layers, len(config.hidden))
-    if schema is DDPGConfig:  # an export is of the actor
+    if schema is DDPGConfig:  # exports hold the actor only
         changes |= {"n_critics": 1, "action_layer": min(config.action_layer, len(hidden) - 1)}
     config = config.replace(**{**small, **changes, **options, "hidden": hidden})
     agent = kind(env, config, seed=0)
@@ -130,15 +130,15 @@ def observations(space: gym.spaces.Box) -> np.ndarray:
 
 
 def flat(actions) -> np.ndarray:
-    """Return what ``predict`` returned for a batch as ``[B, A]``."""
+    """Return a batch of actions, as ``predict`` returns it, in one array ``[B, A]``."""
     if isinstance(actions, tuple):
         choice, parameters = actions
         return np.concatenate([choice[:, None], *parameters], axis=1)
     return np.asarray(actions).reshape(len(actions), -1)
 
 
-def in_c(path, agent, states) -> formats.Outputs:
-    """Return what the policy in C does: compiled, where there is a compiler, else as its text says."""
+def run_c(path, agent, states) -> formats.Outputs:
+    """Return the outputs of a C policy: compiled if there is a compiler, else computed by NumPy from the source."""
     native = [compiler for compiler in c_compilers.KNOWN[:4] if c_compilers.works(compiler)]
     if native:
         outputs, choices, numbers = c_compilers.acted(path, native[0], agent.actions, states)
@@ -149,9 +149,9 @@ def in_c(path, agent, states) -> formats.Outputs:
     return {"actions": np.concatenate([np.clip(outputs[:, : agent.actions.scores], -1, 1), numbers], axis=1)}
 
 
-def check(case: Case, folder, **options) -> None:
-    """Train, save, load, export; every step acts as the one before."""
-    agent = trained(case, **options)
+def check_exports(case: Case, folder, **options) -> None:
+    """Train, save, load and export an agent, and compare the actions of each stage with those of the one before."""
+    agent = train(case, **options)
     states = observations(agent.observation_space)
     expected = flat(agent.predict(states)[0])
     assert np.isfinite(expected).all()
@@ -162,20 +162,20 @@ def check(case: Case, folder, **options) -> None:
         path = loaded.export(folder / kind, kind)
         if kind == "numpy":
             found = flat(ddpg.load_policy(path).predict(states)[0])
-            # What the session normalises and what NumPy does differ in the last bit, before the network amplifies it.
+            # Observations normalised by the session and by NumPy differ in the last bit, which the network amplifies.
             bound = Rounding(acting, states).bound(lambda outputs: np.clip(outputs, -1, 1)).max()
             half = np.ptp(agent.actions.bounds, axis=0)[-found.shape[1] :].max() / 2 if agent.actions.size > 1 else 1
             np.testing.assert_allclose(found, expected, atol=(1e-5 + bound) * max(1, half))
         else:
-            found = in_c(path, loaded, states) if kind == "c" else RUNNERS[kind](path)(states)
+            found = run_c(path, loaded, states) if kind == "c" else RUNNERS[kind](path)(states)
             difference, allowed = compare(found, acting, states)
             assert difference <= allowed
             assert allowed < 1e-2
 
 
 @pytest.mark.parametrize("case", pairwise(AXES), ids=lambda case: "-".join(map(str, case)))
-def test_short_runs_that_hold_every_value(case, tmp_path):
-    check(case, tmp_path)
+def test_pairwise_combinations(case, tmp_path):
+    check_exports(case, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -191,23 +191,23 @@ def test_short_runs_that_hold_every_value(case, tmp_path):
     ],
     ids=str,
 )
-def test_options_of_learning_alone(options, tmp_path):
-    check(Case("Pendulum-v1", AS_IT_IS, AS_IT_IS, AS_IT_IS, False, 1, "numpy"), tmp_path, **options)
+def test_options_that_only_affect_learning(options, tmp_path):
+    check_exports(Case("Pendulum-v1", UNCHANGED, UNCHANGED, UNCHANGED, False, 1, "numpy"), tmp_path, **options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", product(AXES), ids=lambda case: "-".join(map(str, case)))
-def test_short_runs_of_all_together(case, tmp_path):
-    check(case, tmp_path)
+def test_all_combinations(case, tmp_path):
+    check_exports(case, tmp_path)
 
 
-def test_the_short_list_holds_every_value():
+def test_the_pairwise_cases_cover_every_value():
     for values, found in zip(AXES, zip(*pairwise(AXES), strict=True), strict=True):
         assert set(values) == set(found)
 
 
-def test_rounding_is_bounded_by_what_the_network_makes_of_it():
-    """A first layer about 10,000, of which the second takes 10,000 away: most of seven digits are gone."""
+def test_the_rounding_bound_follows_the_networks_amplification():
+    """A bias adds 10,000 and a norm subtracts it again: most of float32's seven digits are lost."""
     spaces = gym.spaces.Box(-np.inf, np.inf, (4,)), gym.spaces.Box(-1, 1, (2,))
     agent = ddpg.DDPG(spaces, DDPGConfig(hidden=(32, 32), norm="renorm", jit=False, output_init="fan_in"), seed=0)
     acting = ActingPolicy.of(agent)
@@ -259,7 +259,7 @@ def masked_agent():
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_masked_policy_chooses_the_agents_actions(kind, masked_agent, tmp_path):
-    """The actions, not the values: beside those of forbidden actions, -1e9, a difference of values would be nothing."""
+    """Compare actions, not values: relative to the -1e9 of forbidden actions, differences of values vanish."""
     agent, rng = masked_agent, np.random.default_rng(0)
     masks = rng.permuted(np.tile([1, 1, 0, 0], (200, 1)), axis=1)
     states = np.concatenate([rng.uniform(-1, 1, (200, 3)), masks], axis=1).astype(np.float32)
@@ -268,27 +268,27 @@ def test_a_masked_policy_chooses_the_agents_actions(kind, masked_agent, tmp_path
     if kind == "numpy":
         actions = ddpg.load_policy(path).predict(states)[0]
     else:
-        actions = np.ravel((in_c(path, agent, states) if kind == "c" else RUNNERS[kind](path)(states))["actions"])
+        actions = np.ravel((run_c(path, agent, states) if kind == "c" else RUNNERS[kind](path)(states))["actions"])
     np.testing.assert_array_equal(actions, expected)
     assert masks[np.arange(200), expected].all()
     assert len(set(expected.tolist())) > 1
 
 
-def test_c_says_where_the_mask_is(masked_agent, tmp_path):
+def test_the_c_header_documents_the_mask(masked_agent, tmp_path):
     header = (masked_agent.export(tmp_path / "c", "c") / "policy.h").read_text()
     assert "last 4 numbers are the action mask" in header
     assert f"{FORBIDDEN:g}" in header
 
 
 def test_a_mask_that_allows_nothing_gives_the_first_action(masked_agent, tmp_path):
-    """As after the last step of an episode, whose action no environment reads."""
+    """Such a mask can follow an episode's last step; no environment receives the action."""
     states = np.zeros((1, 7), np.float32)
     assert (
         masked_agent.predict(states)[0] == ddpg.load_policy(masked_agent.export(tmp_path / "p")).predict(states)[0] == 0
     )
 
 
-def test_masks_of_the_comparison_are_zeros_and_ones_of_which_one_is_1(masked_agent):
+def test_sampled_masks_are_binary_and_allow_an_action(masked_agent):
     space = masked_agent.observation_space
     for size in (1, 2, 3, 4):
         for drawn in (sample_observations(space, size), policy_file.check_observations(space, size)):
@@ -298,8 +298,8 @@ def test_masks_of_the_comparison_are_zeros_and_ones_of_which_one_is_1(masked_age
             assert len(np.unique(drawn[:, :-size])) > 8
 
 
-def wrongly(outputs, observations):
-    """What a wrong export of a masked policy might put out, by what is wrong with it."""
+def wrong_exports(outputs, observations):
+    """Return possible outputs of a wrong export of a masked policy, by the fault."""
     masks = observations[:, -4:] > 0.5
     best = outputs.argmax(axis=1)
     forbidden = np.argmin(masks, axis=1)
@@ -317,34 +317,34 @@ def wrongly(outputs, observations):
     }
 
 
-def test_a_wrong_export_of_a_masked_policy_is_found(masked_agent):
-    """Relative to the -1e9 of forbidden actions, all of these but two were differences of nothing."""
+def test_a_wrong_export_of_a_masked_policy_is_detected(masked_agent):
+    """Relative to the -1e9 of forbidden actions, all but two of these faults would be negligible."""
     acting = ActingPolicy.of(masked_agent)
     observations = sample_observations(masked_agent.observation_space, 4)
     outputs = exporting._outputs(acting, observations)
     difference, allowed = compare({VALUES: outputs, ACTIONS: outputs.argmax(axis=1)}, acting, observations)
     assert difference <= allowed < 1e-4
-    for what, found in wrongly(outputs, observations).items():
+    for fault, found in wrong_exports(outputs, observations).items():
         difference, allowed = compare(found, acting, observations)
-        assert difference > 0.001 > allowed, what
+        assert difference > 0.001 > allowed, fault
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_masked_policy_with_a_wrong_weight_is_not_written(kind, masked_agent, tmp_path, monkeypatch):
-    """The agent's first action is worth 0.01 more than the export's: 1e-11 of the -1e9 beside it."""
+    """The agent's value of the first action is 0.01 above the export's, which is 1e-11 of the forbidden -1e9."""
     outputs = exporting._outputs
 
-    def of_another(acting, observations):
+    def shifted_outputs(acting, observations):
         found = outputs(acting, observations)
         return np.where(found > FORBIDDEN / 2, found + np.float32([0.01, 0, 0, 0]), found).astype(np.float32)
 
-    monkeypatch.setattr(exporting, "_outputs", of_another)
+    monkeypatch.setattr(exporting, "_outputs", shifted_outputs)
     with refuses(ddpg.UsageError, f"{kind} export differs"):
         masked_agent.export(tmp_path / kind, kind)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_act_py_finds_a_wrong_value_beside_those_of_forbidden_actions(masked_agent, tmp_path):
+def test_act_py_detects_a_wrong_value_of_a_masked_policy(masked_agent, tmp_path):
     policy = standalone.load(masked_agent.export(tmp_path / "policy", "numpy"))
     difference, tolerance = policy.check()
     assert difference <= tolerance

@@ -1,4 +1,4 @@
-"""Exports do what the agent does; what is not an export stays, and what is no policy is refused."""
+"""Exports reproduce the agent's actions and replace only exports, and ``load_policy`` refuses invalid policies."""
 
 import errno
 import json
@@ -36,8 +36,8 @@ OBSERVATIONS = gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
 SPACES = {"box": BOX, "moves": MOVES, "choice": gym.spaces.Discrete(4, start=-1)}
 
 
-def made(action_space, observation_space=OBSERVATIONS, seed=0, **options):
-    """An agent whose actions reach and leave their bounds."""
+def make_agent(action_space, observation_space=OBSERVATIONS, seed=0, **options):
+    """Return an agent with large weights, whose outputs reach and exceed their bounds."""
     small = {"hidden": (8, 8), "jit": False, **options}
     if isinstance(action_space, gym.spaces.Discrete):
         agent = DQN((observation_space, action_space), DQNConfig(**small), seed)
@@ -55,12 +55,12 @@ def made(action_space, observation_space=OBSERVATIONS, seed=0, **options):
 
 @pytest.fixture(scope="module")
 def agents():
-    """Of each kind of actions one; of boxes also one whose actions leave it."""
+    """One agent for each kind of actions; for boxes also one whose outputs exceed the bounds."""
     return {
-        "box": made(BOX),
-        "inverting": made(BOX, bounding="inverting", norm="layer"),
-        "moves": made(MOVES, bounding="inverting", activation="elu"),
-        "choice": made(SPACES["choice"]),
+        "box": make_agent(BOX),
+        "inverting": make_agent(BOX, bounding="inverting", norm="layer"),
+        "moves": make_agent(MOVES, bounding="inverting", activation="elu"),
+        "choice": make_agent(SPACES["choice"]),
     }
 
 
@@ -77,8 +77,8 @@ def assert_same_actions(found, expected):
     np.testing.assert_array_equal(found, expected)
 
 
-def assert_meant(agent, outputs, expected):
-    """The export's outputs mean the actions that ``predict`` returned for the batch, to 1e-5 of their half-ranges."""
+def assert_outputs_match(agent, outputs, expected):
+    """Assert that an export's outputs are the actions ``expected`` by ``predict``, to within 1e-5 half-ranges."""
     if isinstance(agent, DQN):
         np.testing.assert_array_equal(outputs["actions"], expected)
         return
@@ -104,24 +104,24 @@ def test_loaded_policy_acts_as_the_agent(name, agents, tmp_path):
     assert_same_actions(policy.predict(batch[3])[0], agent.predict(batch[3])[0])
     assert policy.action_space.contains(policy.predict(batch[3])[0])
     assert (policy.observation_space, policy.action_space) == (OBSERVATIONS, agent.action_space)
-    if name == "inverting":  # the bounds are tested
+    if name == "inverting":  # so that clipping is tested
         assert (np.abs(agent.policy(batch.astype(np.float32))) > 1).any()
 
 
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("name", ["inverting", "moves", "choice"])
-def test_files_mean_what_the_agent_does(name, kind, agents, tmp_path):
+def test_files_reproduce_the_agents_actions(name, kind, agents, tmp_path):
     if kind == "onnx":
         pytest.importorskip("tf2onnx")
     path = agents[name].export(tmp_path / "deep" / "policy", kind)
     outputs = exporting._WRITERS[kind][1](path)(observations().astype(np.float32))
-    assert_meant(agents[name], outputs, agents[name].predict(observations())[0])
+    assert_outputs_match(agents[name], outputs, agents[name].predict(observations())[0])
     if name == "choice":
         np.testing.assert_allclose(outputs["values"], agents[name].policy(observations().astype(np.float32)), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "savedmodel"])
-def test_normalisation_goes_along(tmp_path, kind):
+def test_normalisation_is_exported(tmp_path, kind):
     """Observations far from 0: without the statistics the policy would saturate."""
     spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-1, 1, (2,))
     agent = DDPG(spaces, DDPGConfig(hidden=(4,), normalize_observations=True), seed=0)
@@ -138,8 +138,8 @@ def test_normalisation_goes_along(tmp_path, kind):
     assert np.ptp(expected, axis=0).min() > 1e-3
 
 
-def in_kelvin(**options):
-    """An agent that acts on 300 ± 5, with outputs of size 1."""
+def make_kelvin_agent(**options):
+    """Return an agent that has observed 300 ± 5, with outputs of size 1."""
     spaces = gym.spaces.Box(0, np.inf, (3,)), gym.spaces.Box(-1, 1, (2,))
     options = {"hidden": (8, 8), "jit": False, "output_init": "fan_in", **options}
     agent = DDPG(spaces, DDPGConfig(normalize_observations=True, **options), seed=0)
@@ -148,8 +148,8 @@ def in_kelvin(**options):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_samples_lie_where_the_statistics_do(dtype):
-    """A mean of 300 and a deviation of 5; 306 is the bound."""
+def test_samples_follow_the_normalisation_statistics(dtype):
+    """The statistics are 300 ± 5, and the space ends at 306."""
     space = gym.spaces.Box(-(2**30), 306, (2, 2), dtype)
     moments = np.full((1, 4), 300, np.float32), np.full((1, 4), 0.2, np.float32)
     drawn = exporting.sample_observations(space, moments=moments)
@@ -164,9 +164,9 @@ def test_samples_lie_where_the_statistics_do(dtype):
         assert dtype == np.float32 or (found == np.rint(found)).all()
 
 
-def test_a_policy_that_normalises_is_compared_where_it_acts(tmp_path):
-    """Near 0 every observation of 300 ± 5 is clipped to -10 deviations, and all outputs are alike."""
-    agent = in_kelvin()
+def test_a_normalising_policy_is_compared_on_typical_observations(tmp_path):
+    """Relative to 300 ± 5, observations near 0 are all clipped to -10 standard deviations: all outputs are equal."""
+    agent = make_kelvin_agent()
     difference = exporting.export(tmp_path / "int8", "c", exporting.ActingPolicy.of(agent), "int8")
     states = np.float32(300 + 5 * np.random.default_rng(1).normal(size=(500, 3)))
     lowered = lower_to_c(policy_graph.numpy_program(exporting.ActingPolicy.of(agent)), 3, "int8")
@@ -177,23 +177,23 @@ def test_a_policy_that_normalises_is_compared_where_it_acts(tmp_path):
     assert np.ptp(outputs, axis=0).min() > 0.03
     difference, tolerance = policy.check()
     assert difference <= tolerance < 1e-4
-    with policy_graph.acting_policy(*policy_file.read(tmp_path / "policy")) as parts:  # as of the zoo
+    with policy_graph.acting_policy(*policy_file.read(tmp_path / "policy")) as parts:  # as from the zoo
         exporting.export(tmp_path / "again", "numpy", parts)
     np.testing.assert_allclose(standalone.load(tmp_path / "again").about["check"]["outputs"], outputs, atol=1e-5)
 
 
-def test_a_number_that_never_changes_explains_no_difference(tmp_path):
-    """Its deviation is 1e-4: 64 units of rounding of the 300 itself would be 12 deviations."""
-    agent = in_kelvin()
+def test_a_constant_observation_does_not_raise_the_tolerance(tmp_path):
+    """Its standard deviation counts as 1e-4: 64 rounding errors of 300 would be 12 standard deviations."""
+    agent = make_kelvin_agent()
     agent.memory.observations = type(agent.memory.observations)((3,))
     agent.memory.observations.update(np.float32([[300, 300, 1], [300, 300, 2]]))
     about = json.loads((agent.export(tmp_path / "policy") / "policy.json").read_text())
     assert about["check"]["tolerance"] < 1e-4
 
 
-def test_checks_of_earlier_exports_are_those_near_0(tmp_path):
-    """Their policy.json does not say that the observations lie about the mean."""
-    agent = in_kelvin()
+def test_earlier_exports_are_checked_near_0(tmp_path):
+    """Their policy.json lacks ``normalised``, which places the check observations around the mean."""
+    agent = make_kelvin_agent()
     policy = standalone.load(agent.export(tmp_path / "policy"))
     assert policy.about["check"].pop("normalised") is True
     near_0 = policy_file.check_observations(agent.observation_space)
@@ -202,7 +202,7 @@ def test_checks_of_earlier_exports_are_those_near_0(tmp_path):
     assert difference <= tolerance
 
 
-def test_normalised_matrices_are_rows_again(tmp_path):
+def test_normalised_matrix_observations_are_flattened(tmp_path):
     spaces = gym.spaces.Box(-np.inf, np.inf, (2, 3)), gym.spaces.Box(-1, 1, (2,))
     agent = DDPG(spaces, DDPGConfig(hidden=(4,), normalize_observations=True), seed=0)
     seen = np.random.default_rng(0).normal(100, 20, (50, 2, 3)).astype(np.float32)
@@ -212,7 +212,7 @@ def test_normalised_matrices_are_rows_again(tmp_path):
 
 
 def test_a_narrow_box_far_from_0(tmp_path):
-    """About a mains' frequency: 50 ± 0.1, in which float32 has steps of 4e-6, 4e-5 of the half-range."""
+    """Bounds of 50 ± 0.1, as of a mains frequency, where float32 steps are 4e-6, or 4e-5 half-ranges."""
     spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(49.9, 50.1, (2,), np.float32)
     agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
     states = np.random.default_rng(0).uniform(-1, 1, (20, 3)).astype(np.float32)
@@ -220,8 +220,8 @@ def test_a_narrow_box_far_from_0(tmp_path):
     np.testing.assert_allclose(found, agent.predict(states)[0], atol=8e-6)
 
 
-def test_the_rounding_of_a_narrow_box_is_in_the_difference(tmp_path):
-    """Steps of float32 at 1000 are 6.1e-5, in half-ranges of 0.5 twice that."""
+def test_the_difference_includes_the_rounding_of_a_narrow_box(tmp_path):
+    """At 1000, float32 steps are 6.1e-5, and twice that in half-ranges of 0.5."""
     spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(1000, 1001, (2,), np.float64)
     agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
     acting = exporting.ActingPolicy.of(agent)
@@ -239,11 +239,11 @@ def test_the_rounding_of_a_narrow_box_is_in_the_difference(tmp_path):
 @pytest.mark.parametrize(
     ("low", "high"), [(1e5, 1e5 + 1), (1e5 + 1, 1e5), (-1e300, 1e300), (-1e-50, 1e-50), (-1e39, 1.0)]
 )
-def test_a_box_that_needs_float64_leaves_by_numpy_alone(low, high, kind, tmp_path):
-    """At 1e5 float32 has steps of 0.0078, 0.016 half-ranges; it reaches from 1.2e-38 to 3.4e38."""
+def test_a_box_that_needs_float64_is_exported_only_to_numpy(low, high, kind, tmp_path):
+    """At 1e5, float32 steps are 0.0078, or 0.016 half-ranges; float32 reaches from 1.2e-38 to 3.4e38."""
     bounds = np.array([-1, min(low, high)]), np.array([1, max(low, high)])
     space = gym.spaces.Box(*bounds, dtype=np.float64)
-    if low > high:  # as parameters
+    if low > high:  # stands for bounds of an action's parameters
         space = gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Tuple((gym.spaces.Box(0, 1, (0,)), space))))
     agent = DDPG((gym.spaces.Box(-1, 1, (3,)), space), DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
     with refuses(UsageError, f"format={kind!r} float32 {min(low, high)} {max(low, high)} 'numpy'"):
@@ -253,8 +253,8 @@ def test_a_box_that_needs_float64_leaves_by_numpy_alone(low, high, kind, tmp_pat
     assert_same_actions(policy.predict(np.eye(3))[0], agent.predict(np.eye(3))[0])
 
 
-def test_a_box_of_float32_leaves_however_narrow_it_is(tmp_path):
-    """Its environment gets float32 from the agent, too: both are rounded to steps of 0.016 half-ranges."""
+def test_a_very_narrow_float32_box_is_exported(tmp_path):
+    """The agent's actions are float32, too: both are rounded to steps of 0.016 half-ranges."""
     spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(1e5, 1e5 + 1, (2,), np.float32)
     agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
     difference = exporting.export(tmp_path / "policy", "savedmodel", exporting.ActingPolicy.of(agent))
@@ -262,8 +262,8 @@ def test_a_box_of_float32_leaves_however_narrow_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_no_action_leaves_a_box_of_float64(kind, tmp_path):
-    """The float32 nearest to 0.1 is above it, that to -0.1 below."""
+def test_actions_stay_inside_a_float64_box(kind, tmp_path):
+    """The float32 nearest to 0.1 is larger, and the one nearest to -0.1 is smaller."""
     if kind == "onnx":
         pytest.importorskip("tf2onnx")
     spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-0.1, 0.1, (2,), np.float64)
@@ -275,7 +275,7 @@ def test_no_action_leaves_a_box_of_float64(kind, tmp_path):
 
 
 class Erf(tf.Module):
-    """One op that tf2onnx leaves as it is: ONNX has no Erfc."""
+    """One op that tf2onnx does not convert: ONNX has no Erfc."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="observations")])
     def policy(self, observations):
@@ -289,52 +289,52 @@ def test_an_op_that_onnx_lacks_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tensorflow_reads_nothing_from_a_path_with_a_bracket(agents, tmp_path):
+def test_a_savedmodel_path_with_a_bracket_is_refused(agents, tmp_path):
     with refuses(UsageError, "TensorFlow SavedModel ["):
         agents["box"].export(tmp_path / "a[1]" / "policy", "savedmodel")
     assert not (tmp_path / "a[1]").exists()
 
 
 @pytest.mark.slow
-def test_images_leave_by_tensorflow_alone_and_batch_normalisation_by_its_averages(tmp_path):
+def test_images_need_tensorflow_and_batch_normalisation_uses_its_averages(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
     with refuses(UsageError, "format numpy"):
         agent.export(tmp_path / "policy", "numpy")
     assert list(tmp_path.iterdir()) == []
-    normalised = made(BOX, norm="batch")
+    normalised = make_agent(BOX, norm="batch")
     moved = [variable.initializer for variable in normalised.actor.variables if not variable.trainable]
     normalised.session.run(moved, {op.inputs[1]: np.full(op.inputs[1].shape, 0.7, np.float32) for op in moved})
     normalised.refresh_policy()
     pictures = np.random.default_rng(0).integers(0, 255, (5, 8, 8, 1))
     for one, batch in ((agent, pictures), (normalised, observations())):
         run = formats.run_savedmodel(one.export(tmp_path / "policy", "savedmodel"))
-        assert_meant(one, run(batch.astype(np.float32)), one.predict(batch)[0])
+        assert_outputs_match(one, run(batch.astype(np.float32)), one.predict(batch)[0])
     normalised.export(tmp_path / "arrays", "numpy")
     loaded = ddpg.load_policy(tmp_path / "arrays")
     np.testing.assert_allclose(loaded.predict(observations())[0], normalised.predict(observations())[0], atol=1e-5)
 
 
-def test_an_export_to_tflite_says_nothing(agents, tmp_path, capfd, monkeypatch):
-    class Announced(tf.lite.Interpreter):
-        """TFLite tells at a process's first call what it computes with; this one at every call."""
+def test_a_tflite_export_prints_nothing(agents, tmp_path, capfd, monkeypatch):
+    class PrintingInterpreter(tf.lite.Interpreter):
+        """Prints at every call the message that TFLite prints at a process's first call."""
 
         def get_signature_runner(self):
             runner = super().get_signature_runner()
 
-            def announced(**inputs):
+            def printing(**inputs):
                 os.write(2, b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n")
                 return runner(**inputs)
 
-            return announced
+            return printing
 
-    monkeypatch.setattr(tf.lite, "Interpreter", Announced)
+    monkeypatch.setattr(tf.lite, "Interpreter", PrintingInterpreter)
     capfd.readouterr()
     agents["box"].export(tmp_path / "policy.tflite", "tflite")
     assert capfd.readouterr().err == ""
 
 
-def test_policy_acts_without_tensorflow_and_without_an_agent(agents, tmp_path):
+def test_a_loaded_policy_acts_without_tensorflow(agents, tmp_path):
     agents["moves"].export(tmp_path / "policy")
     code = f"""
 import sys, numpy as np, ddpg
@@ -349,7 +349,7 @@ print([int(choice), *map(float, np.concatenate(parameters))])
     assert json.loads(done.stdout) == [choice, *map(float, np.concatenate(parameters))]
 
 
-def test_a_wrong_file_is_not_left_behind(agents, tmp_path, monkeypatch):
+def test_an_export_that_differs_is_not_kept(agents, tmp_path, monkeypatch):
     before = agents["box"].export(tmp_path / "policy", "savedmodel")
     monkeypatch.setattr(exporting, "TOLERANCE", -1.0)
     for kind in ("numpy", "savedmodel"):
@@ -362,8 +362,8 @@ def test_a_wrong_file_is_not_left_behind(agents, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["scale", "offset"])
-def test_comparison_sees_a_wrong_bound(change, agents, tmp_path, monkeypatch):
-    """1 % of a range, of one number."""
+def test_the_comparison_detects_a_wrong_bound(change, agents, tmp_path, monkeypatch):
+    """One number of the action is off by 1 % of its range."""
     right = exporting.policy_graph._translated
 
     def wrong(actions, outputs):
@@ -376,19 +376,19 @@ def test_comparison_sees_a_wrong_bound(change, agents, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sample_is_inside_the_space():
+def test_samples_are_inside_the_space():
     space = gym.spaces.Box(np.array([-1, -np.inf, 0], np.float32), np.array([1, np.inf, np.inf], np.float32))
     drawn = exporting.sample_observations(space)
     assert drawn.shape == (64, 3)
     assert (space.low <= drawn).all()
     assert (drawn <= space.high).all()
     assert drawn.std(axis=0).min() > 0.3
-    whole = exporting.sample_observations(gym.spaces.Box(0, 255, (4,), np.uint8))
-    assert (whole == np.floor(whole)).all()
-    assert whole.max() > 200
+    integers = exporting.sample_observations(gym.spaces.Box(0, 255, (4,), np.uint8))
+    assert (integers == np.floor(integers)).all()
+    assert integers.max() > 200
 
 
-def test_what_is_no_export_stays(agents, tmp_path):
+def test_paths_that_are_not_exports_are_kept(agents, tmp_path):
     agent = agents["box"]
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
@@ -427,7 +427,7 @@ def saved_model(agents, tmp_path_factory):
         *("assets/deep/file", "._mine/file", "assets/.DS_Store/file"),
     ],
 )
-def test_files_in_the_directories_of_an_export_stay(own, saved_model, agents, tmp_path):
+def test_foreign_files_inside_an_export_are_kept(own, saved_model, agents, tmp_path):
     path = shutil.copytree(saved_model, tmp_path / "policy")
     (path / own).parent.mkdir(parents=True, exist_ok=True)
     (path / own).write_text("mine")
@@ -438,7 +438,7 @@ def test_files_in_the_directories_of_an_export_stay(own, saved_model, agents, tm
 
 
 @pytest.mark.parametrize("name", ["assets", "__pycache__"])
-def test_a_file_called_as_a_directory_of_an_export_stays(name, saved_model, agents, tmp_path):
+def test_a_file_named_like_an_export_directory_is_kept(name, saved_model, agents, tmp_path):
     path = shutil.copytree(saved_model, tmp_path / "policy")
     if (path / name).exists():
         (path / name).rmdir()
@@ -448,7 +448,7 @@ def test_a_file_called_as_a_directory_of_an_export_stays(name, saved_model, agen
     assert (path / name).read_text() == "mine"
 
 
-def test_a_link_in_an_export_stays(saved_model, agents, tmp_path):
+def test_a_link_inside_an_export_is_kept(saved_model, agents, tmp_path):
     path = shutil.copytree(saved_model, tmp_path / "policy")
     (path / "variables").rename(tmp_path / "elsewhere")
     (path / "variables").symlink_to(tmp_path / "elsewhere")
@@ -457,7 +457,7 @@ def test_a_link_in_an_export_stays(saved_model, agents, tmp_path):
     assert (path / "variables").is_symlink()
 
 
-def test_what_python_and_file_managers_leave_goes_with_an_export(saved_model, agents, tmp_path):
+def test_bytecode_and_file_manager_litter_are_replaced_with_an_export(saved_model, agents, tmp_path):
     path = shutil.copytree(saved_model, tmp_path / "policy")
     (path / "__pycache__").mkdir()
     for name in ("__pycache__/act.cpython-312.pyc", "variables/.DS_Store", "assets/._map.txt", ".DS_Store"):
@@ -475,7 +475,7 @@ def test_an_export_replaces_another_of_any_format(agents, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["numpy", "tflite"])
-def test_an_export_may_be_called_as_it_likes(kind, agents, tmp_path):
+def test_an_export_may_have_any_name(kind, agents, tmp_path):
     agents["box"].export(tmp_path / "old", kind)
     path = agents["choice"].export(tmp_path / "old", kind)
     about = (path / "policy.json").read_bytes() if kind == "numpy" else path.read_bytes()
@@ -483,14 +483,14 @@ def test_an_export_may_be_called_as_it_likes(kind, agents, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_export_that_cannot_take_its_place_leaves_the_former(agents, tmp_path, monkeypatch):
+def test_a_failed_rename_keeps_the_previous_export(agents, tmp_path, monkeypatch):
     path = agents["box"].export(tmp_path / "policy")
     before = (path / "policy.json").read_bytes()
     rename, renamed = export_dir.Path.rename, []
 
     def refusing(source, target):
         renamed.append(source)
-        if len(renamed) == 2:  # the new one's, once the former one is out of the way
+        if len(renamed) == 2:  # the first moves the old export away, the second moves the new one in
             raise OSError("the disk refuses")
         return rename(source, target)
 
@@ -502,8 +502,8 @@ def test_an_export_that_cannot_take_its_place_leaves_the_former(agents, tmp_path
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_folder_that_cannot_be_written_is_told_of_the_path_that_was_given(number, agents, tmp_path, monkeypatch):
-    """At each step: the folder of the new export, that of the former one, and the place that the new one takes."""
+def test_permission_errors_name_the_given_path(number, agents, tmp_path, monkeypatch):
+    """Fails at the new export's temporary folder, at the old export's, and at the rename to ``path``."""
     path = agents["box"].export(tmp_path / "policy")
     mkdtemp, rename, steps = export_dir.tempfile.mkdtemp, export_dir.Path.rename, []
 
@@ -529,14 +529,14 @@ def test_a_folder_that_cannot_be_written_is_told_of_the_path_that_was_given(numb
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_a_full_disk_is_told_and_nothing_is_left(agents, tmp_path, monkeypatch):
-    """Of SavedModel TensorFlow's own error; TFLite's converter had done its part."""
+def test_a_full_disk_is_reported_and_nothing_is_left(agents, tmp_path, monkeypatch):
+    """SavedModel raises TensorFlow's own error; the other formats fail when they write their file."""
 
     def full(*_, **__):
         raise tf.errors.ResourceExhaustedError(None, None, "variables.index; No space left on device")
 
     def full_too(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # without a name, as that of an open file
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # without a file name, as errors of open files
 
     monkeypatch.setattr(tf.saved_model, "save", full)
     monkeypatch.setattr(formats.Path, "write_bytes", full_too)
@@ -548,7 +548,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(agents, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_told_where_tflites_metadata_is_appended(agents, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_when_tflite_metadata_is_appended(agents, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -560,7 +560,7 @@ def test_a_full_disk_is_told_where_tflites_metadata_is_appended(agents, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["numpy", "c"])
-def test_a_description_too_long_to_be_read_again_is_not_written(kind, agents, tmp_path, monkeypatch):
+def test_a_description_above_the_size_limit_is_not_written(kind, agents, tmp_path, monkeypatch):
     path = agents["box"].export(tmp_path / "policy", kind)
     size = (path / "policy.json").stat().st_size
     monkeypatch.setattr(safe_json, "LARGEST", size - 1)
@@ -573,7 +573,7 @@ def test_a_description_too_long_to_be_read_again_is_not_written(kind, agents, tm
 
 def test_twenty_thousand_actions_are_too_many_for_numpy(tmp_path):
     with refuses(UsageError, "format='numpy' 1048576 savedmodel"):
-        made(gym.spaces.Discrete(20_000), gym.spaces.Box(-1, 1, (2,)), hidden=(2,)).export(tmp_path / "policy")
+        make_agent(gym.spaces.Discrete(20_000), gym.spaces.Box(-1, 1, (2,)), hidden=(2,)).export(tmp_path / "policy")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -584,7 +584,7 @@ def test_the_working_directory_is_refused(agents, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_extra_onnx_says_so(agents, tmp_path, monkeypatch):
+def test_onnx_without_its_extra_is_refused(agents, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     monkeypatch.setitem(sys.modules, "onnx", None)
     with refuses(UsageError, "onnx 'export'"):
@@ -600,22 +600,22 @@ def exported(agents, tmp_path_factory):
 
 
 def resealed(exported, folder, change):
-    """Write a policy whose values were changed, with a checksum to fit."""
+    """Write a copy of an export whose policy.json is changed and has a matching checksum."""
     from ddpg.exports.policy_file import _DIGEST, ABOUT, ARRAYS, hashlib, safe_json
 
     folder.mkdir()
-    whole = json.loads((exported / ABOUT).read_text())
-    change(whole)
-    whole.pop(_DIGEST)
-    whole[_DIGEST] = hashlib.sha256(safe_json.canonical_json(whole)).hexdigest()
-    (folder / ABOUT).write_text(json.dumps(whole))
+    about = json.loads((exported / ABOUT).read_text())
+    change(about)
+    about.pop(_DIGEST)
+    about[_DIGEST] = hashlib.sha256(safe_json.canonical_json(about)).hexdigest()
+    (folder / ABOUT).write_text(json.dumps(about))
     (folder / ARRAYS).write_bytes((exported / ARRAYS).read_bytes())
     return folder
 
 
-def grow(whole):
-    """Join what goes in with itself, again and again."""
-    program, axis = whole["program"], next(name for name, spec in whole["arrays"].items() if spec["shape"] == [2])
+def grow(about):
+    """Append steps that double the number of outputs."""
+    program, axis = about["program"], next(name for name, spec in about["arrays"].items() if spec["shape"] == [2])
     start = program["size"]
     program["steps"] += [
         {"operation": "AddV2", "inputs": [program["result"]] * 2, "output": start},
@@ -632,7 +632,7 @@ FORGED = {
     "no such register": (lambda w: w["program"].update(result=99), "register 99"),
     "another space": (lambda w: w["action_space"].update(shape=[2, 1], low=0.0, high=1.0), "4"),
     "wider observations": (lambda w: w["observation_space"].update(shape=[7]), ""),
-    "a field more": (lambda w: w.update(code="import os"), "unknown field code"),
+    "an additional field": (lambda w: w.update(code="import os"), "unknown field code"),
     "growth": (grow, "ConcatV2"),
     "kind": (lambda w: w.update(kind="onnx"), "'onnx'"),
     "format": (lambda w: w.update(format=2), "format 2"),
@@ -645,11 +645,11 @@ def test_forged_policies_are_refused(name, exported, tmp_path):
     change, message = FORGED[name]
     with refuses(UsageError, message):
         ddpg.load_policy(resealed(exported, tmp_path / "forged", change))
-    assert ddpg.load_policy(resealed(exported, tmp_path / "same", lambda whole: None)).predict(observations())
+    assert ddpg.load_policy(resealed(exported, tmp_path / "same", lambda about: None)).predict(observations())
 
 
-def test_damage_is_told(exported, tmp_path):
-    folder = resealed(exported, tmp_path / "damaged", lambda whole: None)
+def test_damage_is_reported(exported, tmp_path):
+    folder = resealed(exported, tmp_path / "damaged", lambda about: None)
     about = folder / "policy.json"
     text = about.read_text()
     about.write_text(text.replace('"size": ', '"size": 1'))
@@ -669,7 +669,7 @@ def test_damage_is_told(exported, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["numpy", *FILES])
 @pytest.mark.parametrize("name", ["box", "inverting", "moves", "choice"])
-def test_a_thousand_observations_in_a_process_without_this_package(name, kind, agents, tmp_path):
+def test_a_thousand_observations_in_a_separate_process(name, kind, agents, tmp_path):
     batch = observations(1000).astype(np.float32)
     np.save(tmp_path / "observations.npy", batch)
     path = agents[name].export(tmp_path / "policy", kind)
@@ -695,4 +695,4 @@ def test_a_thousand_observations_in_a_process_without_this_package(name, kind, a
         np.testing.assert_array_equal(outputs["actions"], agents[name].policy(batch))
         assert_same_actions(ddpg.load_policy(path).predict(batch)[0], agents[name].predict(batch)[0])
     else:
-        assert_meant(agents[name], outputs, agents[name].predict(batch)[0])
+        assert_outputs_match(agents[name], outputs, agents[name].predict(batch)[0])

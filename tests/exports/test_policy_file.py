@@ -1,4 +1,4 @@
-"""Directories and files that are no exported policy are refused."""
+"""``load_policy`` refuses files and directories that are not exported policies."""
 
 import json
 
@@ -10,7 +10,7 @@ from ddpg.exports.policy_file import ABOUT
 
 
 @pytest.mark.parametrize("about", [{}, {"kind": "numpy", "format": 1}, {"kind": "savedmodel"}])
-def test_a_document_of_somebody_elses_is_no_policy(about, tmp_path):
+def test_a_foreign_policy_json_is_refused(about, tmp_path):
     (tmp_path / ABOUT).write_text(json.dumps(about))
     with pytest.raises(UsageError) as caught:
         load_policy(tmp_path)
@@ -19,15 +19,15 @@ def test_a_document_of_somebody_elses_is_no_policy(about, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("file", "words"),
     [
         ("run/checkpoints/100", "DDPG.load DQN.load ddpg export"),
         ("run/manifest.json", "DDPG.load DQN.load ddpg export"),
         ("run/other", "policy.json policy.safetensors"),
     ],
 )
-def test_what_is_no_exported_policy_is_refused_with_what_loads_it(tmp_path, made, words):
-    path = tmp_path / made
+def test_other_paths_are_refused_with_advice(tmp_path, file, words):
+    path = tmp_path / file
     path.parent.mkdir(parents=True)
     path.write_text("{}")
     with refuses(UsageError, words):

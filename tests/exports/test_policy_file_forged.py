@@ -1,4 +1,4 @@
-"""Policies from files that were forged with checksums to fit: refused in a line, or they act within their space."""
+"""Policy files forged with matching checksums are refused in one line, or act within their action space."""
 
 import random
 
@@ -19,17 +19,17 @@ ACTIONS = gym.spaces.Box(-1, 1, (2,))
 MATRIX = np.ones((3, 2), np.float32)
 
 
-def written(folder, steps, arrays, observations=OBSERVATIONS, actions=ACTIONS):
+def write_policy(folder, steps, arrays, observations=OBSERVATIONS, actions=ACTIONS):
     """Write a policy whose result is the last step's output."""
     size = 1 + max([*arrays, *(step.output for step in steps)])
     constants = NumpyProgram(steps, size, {}, [], [0], steps[-1].output)
-    constants.arrays = lambda: arrays  # as they are given, whatever a program would make of them
+    constants.arrays = lambda: arrays  # written unchanged
     policy_file.write(folder, constants, observations, actions, SelfTest(np.zeros((8, 3)), np.zeros((8, 1)), 0.0))
     return folder
 
 
 def test_hundreds_of_forged_policies_are_refused_or_act_within_their_space(tmp_path):
-    """The same generator as ``python -m benchmarks.faults.policies``, with another seed."""
+    """Uses the generator of ``python -m benchmarks.faults.policies`` with another seed."""
     sources, rng, found = policies.sources(tmp_path), random.Random(7), []
     folder = tmp_path / "forged"
     folder.mkdir()
@@ -41,20 +41,20 @@ def test_hundreds_of_forged_policies_are_refused_or_act_within_their_space(tmp_p
     assert {row[2] for row in found} >= {"acts", "refused", "refuses to act"}
 
 
-def test_the_register_of_the_observations_holds_no_array(tmp_path):
+def test_an_array_in_the_register_of_the_observations_is_refused(tmp_path):
     steps = [ProgramStep("MatMul", (0, 1), 2)]
-    assert ddpg.load_policy(written(tmp_path / "good", steps, {1: MATRIX})).predict(np.zeros(3))[0].shape == (2,)
-    forged = written(tmp_path / "bad", steps, {0: np.ones((1, 3), np.float32), 1: MATRIX})
+    assert ddpg.load_policy(write_policy(tmp_path / "good", steps, {1: MATRIX})).predict(np.zeros(3))[0].shape == (2,)
+    forged = write_policy(tmp_path / "bad", steps, {0: np.ones((1, 3), np.float32), 1: MATRIX})
     with refuses(UsageError, "arrays 0"):
         ddpg.load_policy(forged)
 
 
-def test_a_lone_number_is_a_row(tmp_path):
-    """Its mean is itself: 0.25, which both outputs have added to their sums 3 and 3, half of the box's."""
+def test_a_scalar_array_counts_as_a_row(tmp_path):
+    """Its mean is itself, 0.25. Both outputs are 3 · 0.1 + 0.25 = 0.55, which the box scales by 10."""
     steps = [ProgramStep("MatMul", (0, 1), 4), ProgramStep("Mean", (2, 3), 5), ProgramStep("AddV2", (4, 5), 6)]
     lone, axis = np.array(0.25, np.float32), np.array(1, np.int32)
     box = gym.spaces.Box(-10, 10, (2,))
-    folder = written(tmp_path / "lone", steps, {1: MATRIX, 2: lone, 3: axis}, actions=box)
+    folder = write_policy(tmp_path / "lone", steps, {1: MATRIX, 2: lone, 3: axis}, actions=box)
     np.testing.assert_allclose(ddpg.load_policy(folder).predict(np.full(3, 0.1))[0], [5.5, 5.5], rtol=1e-5)
 
 
@@ -70,42 +70,42 @@ def test_a_lone_number_is_a_row(tmp_path):
     ],
     ids=["a result without observations", "an array without numbers"],
 )
-def test_programs_of_no_policy(steps, arrays, named, tmp_path):
+def test_programs_without_valid_outputs_are_refused(steps, arrays, named, tmp_path):
     with refuses(UsageError, named):
-        ddpg.load_policy(written(tmp_path / "forged", steps, arrays))
+        ddpg.load_policy(write_policy(tmp_path / "forged", steps, arrays))
 
 
-def test_rows_that_would_fill_the_memory_together(tmp_path):
-    """Each of 40 registers has a million numbers for every observation: 160 MB."""
+def test_registers_that_need_too_much_memory_together_are_refused(tmp_path):
+    """Each of 40 registers holds a million numbers per observation: 160 MB."""
     wide = np.zeros((1, 1 << 20), np.float32)
     steps = [ProgramStep("Mean", (0, 2), 4), ProgramStep("AddV2", (4, 1), 5)]
     steps += [ProgramStep("Neg", (number,), number + 1) for number in range(5, 45)]
     with refuses(UsageError, str((8 << 20) + 1)):
-        ddpg.load_policy(written(tmp_path / "forged", steps, {1: wide, 2: np.array(1, np.int32)}))
+        ddpg.load_policy(write_policy(tmp_path / "forged", steps, {1: wide, 2: np.array(1, np.int32)}))
 
 
 @pytest.mark.parametrize("shape", [(), (0,)])
-def test_observations_without_numbers(shape, tmp_path):
+def test_scalar_and_empty_observations_are_refused(shape, tmp_path):
     steps = [ProgramStep("Reshape", (0, 2), 3), ProgramStep("MatMul", (3, 1), 4)]
     arrays = {1: np.ones((1, 2), np.float32), 2: np.array([-1, 1], np.int32)}
     with refuses(UsageError, "observation"):
-        ddpg.load_policy(written(tmp_path / "forged", steps, arrays, gym.spaces.Box(-1, 1, shape)))
+        ddpg.load_policy(write_policy(tmp_path / "forged", steps, arrays, gym.spaces.Box(-1, 1, shape)))
 
 
-def test_a_box_wider_than_numbers_reach(tmp_path):
-    """Its middle would be infinity less infinity."""
+def test_a_box_wider_than_float64_is_refused(tmp_path):
+    """Its width overflows to infinity."""
     wide = gym.spaces.Box(-1.7e308, 1.7e308, (2,), np.float64)
     with refuses(UsageError, "1.7e+308"):
-        ddpg.load_policy(written(tmp_path / "forged", [ProgramStep("MatMul", (0, 1), 2)], {1: MATRIX}, actions=wide))
+        ddpg.load_policy(write_policy(tmp_path / "forged", [ProgramStep("MatMul", (0, 1), 2)], {1: MATRIX}, actions=wide))
 
 
-def test_what_came_while_a_policy_was_written_stays(tmp_path):
+def test_a_file_created_during_an_export_is_kept(tmp_path):
     target = tmp_path / "policy"
 
     def export():
         with export_dir.write_aside(target) as path:
             path.write_text("a policy")
-            target.write_text("a thesis")  # somebody else's, meanwhile
+            target.write_text("a thesis")  # another process's file
 
     with refuses(UsageError, "policy"):
         export()

@@ -1,4 +1,4 @@
-"""Programs from files are held to the shapes of their arrays before they run."""
+"""The shapes of a program from a file are checked before it runs."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ MATRIX, AXIS = np.ones((3, 4), np.float32), np.array(1, np.int32)
 
 
 def test_widths_by_hand():
-    """s + row, its mean beside it: 3 + 1 numbers, of which a layer makes 4, then 8."""
+    """s + row has 3 numbers, 4 with its mean; a layer computes another 4, so both together are 8."""
     steps = [
         ProgramStep("AddV2", (0, 1), 4),
         ProgramStep("Mean", (4, 3), 5),
@@ -27,7 +27,7 @@ def test_widths_by_hand():
     assert result_width(steps, {1: ROW, 2: MATRIX, 3: AXIS}, (3,), 9) == 8
 
 
-def test_every_operation_is_known():
+def test_every_operation_has_a_shape_rule():
     assert policy_file._UNARY | policy_file._BINARY | {"MatMul", "Reshape", "ConcatV2", "Mean"} == set(OPERATIONS)
 
 
@@ -49,12 +49,12 @@ def test_every_operation_is_known():
     ],
     ids=lambda value: value.operation if isinstance(value, ProgramStep) else "",
 )
-def test_steps_that_do_not_fit(step, array, message):
+def test_inconsistent_steps_are_refused(step, array, message):
     with refuses(UsageError, message):
         result_width([step], {1: array, 3: AXIS}, (3,), 2)
 
 
-def test_nothing_grows_without_bound():
+def test_repeated_concatenation_is_refused():
     steps = [
         ProgramStep("ConcatV2", (number and number + 9, number and number + 9, 3), number + 10) for number in range(40)
     ]
@@ -62,6 +62,6 @@ def test_nothing_grows_without_bound():
         result_width(steps, {3: AXIS}, (3,), 49)
 
 
-def test_a_result_that_nobody_computes():
+def test_a_result_that_no_step_computes_is_refused():
     with refuses(UsageError, "register 1"):
         result_width([ProgramStep("AddV2", (0, 1), 2)], {1: ROW}, (3,), 1)

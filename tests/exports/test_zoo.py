@@ -1,4 +1,4 @@
-"""The policies that come with the package: there for every preset, data only, small, found by name, exported on."""
+"""The package's policies, one per preset, hold only data, are small, load by name and export to every format."""
 
 import fnmatch
 import json
@@ -39,14 +39,14 @@ def test_every_preset_has_a_policy_or_is_declared_missing():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_entry_is_data_and_its_card_is_of_its_policy_and_preset(name):
+def test_an_entry_holds_only_data_and_a_card_of_its_policy_and_preset(name):
     entry = zoo.read_entry(name)
     assert sorted(path.name for path in entry.folder.iterdir()) == sorted(zoo.FILES)
     card, about = entry.card, json.loads((entry.folder / "policy.json").read_bytes())
     assert card.policy_sha256 == about["policy_sha256"]
     assert entry.size == sum(path.stat().st_size for path in entry.folder.iterdir())
     preset, kind = PRESETS[card.env_id.rpartition(":")[2]], CONFIGS[card.algorithm]
-    # Options that are younger than the card have their defaults, which change nothing.
+    # Options added after the card was written have their defaults, which change nothing.
     assert kind().to_json() | card.options == kind(**preset.options_for(kind, card.timesteps)).to_json()
     assert card.recipe == preset.recipe
     assert card.seed == 0, "no seed was picked"
@@ -58,7 +58,7 @@ def test_an_entry_is_data_and_its_card_is_of_its_policy_and_preset(name):
     assert {"python", "numpy", "gymnasium", "machine", "functions"} <= {*card.evaluation.versions}
 
 
-def test_all_are_in_the_wheel_and_small():
+def test_all_entries_are_in_the_wheel_and_small():
     sizes = [zoo.read_entry(name).size for name in NAMES]
     assert sum(sizes) <= 5 * MEGABYTE
     patterns = read_toml(ROOT / "pyproject.toml")["tool"]["setuptools"]["package-data"]["ddpg"]
@@ -67,13 +67,13 @@ def test_all_are_in_the_wheel_and_small():
             assert any(fnmatch.fnmatch(f"zoo/{name}/{file}", pattern) for pattern in patterns)
 
 
-@pytest.mark.parametrize("written", ["zoo:LQR-v0", "zoo:ddpg_envs/LQR-v0", "LQR-v0"])
-def test_an_entry_is_found_by_its_name_and_by_its_environments_id(written):
-    assert zoo.read_entry(written).card.env_id == "ddpg_envs/LQR-v0"
+@pytest.mark.parametrize("given", ["zoo:LQR-v0", "zoo:ddpg_envs/LQR-v0", "LQR-v0"])
+def test_an_entry_is_found_by_its_name_and_its_environment_id(given):
+    assert zoo.read_entry(given).card.env_id == "ddpg_envs/LQR-v0"
 
 
 @pytest.mark.parametrize(
-    ("written", "words"),
+    ("given", "words"),
     [
         ("zoo:Pendulum-v0", "Pendulum-v0 Pendulum-v1 zoo"),
         ("zoo:pendulum-v1", "pendulum-v1 Pendulum-v1"),
@@ -85,9 +85,9 @@ def test_an_entry_is_found_by_its_name_and_by_its_environments_id(written):
         ("zoo:a\0b", "zoo"),
     ],
 )
-def test_other_names_are_refused_in_one_line(written, words):
+def test_unknown_names_are_refused_in_one_line(given, words):
     with refuses(UsageError, words) as caught:
-        ddpg.load_policy(written)
+        ddpg.load_policy(given)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1500
 
@@ -110,7 +110,7 @@ def test_a_damaged_card_is_refused_in_one_line(tmp_path, change, words):
         zoo.read_entry("LQR-v0", tmp_path)
 
 
-def test_a_card_is_read_as_it_was_written(tmp_path):
+def test_a_card_survives_writing_and_reading(tmp_path):
     card = zoo.read_entry("LQR-v0").card
     (tmp_path / "LQR-v0").mkdir()
     zoo.write_card(tmp_path / "LQR-v0", card)
@@ -119,7 +119,7 @@ def test_a_card_is_read_as_it_was_written(tmp_path):
     assert zoo.names(tmp_path / "nowhere") == []
 
 
-def test_acting_needs_no_tensorflow():
+def test_acting_does_not_import_tensorflow():
     code = (
         "import sys, ddpg, gymnasium\n"
         "env = gymnasium.make('Pendulum-v1')\n"
@@ -129,7 +129,7 @@ def test_acting_needs_no_tensorflow():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True).stdout
 
 
-def test_load_policy_is_portable_for_the_zoo_and_where_it_is_asked_for():
+def test_load_policy_is_portable_for_the_zoo_and_on_request():
     folder = zoo.read_entry("Reacher-v5").folder
     observations = np.random.default_rng(0).standard_normal((50, 10), np.float32)
     portable, plain = ddpg.load_policy(folder, portable=True), ddpg.load_policy(folder)
@@ -144,7 +144,7 @@ def test_every_operation_has_its_tensorflow_counterpart():
 
 
 @pytest.mark.parametrize("name", sorted({*OPERATIONS}))
-def test_an_operation_computes_what_numpy_does(name):
+def test_a_tensorflow_operation_agrees_with_numpy(name):
     rng = np.random.default_rng(0)
     x, y = (rng.uniform(0.5, 2, (3, 4)).astype(np.float32) for _ in range(2))
     x = x if name in ("Sqrt", "Rsqrt") else x - 1.2
@@ -159,7 +159,7 @@ def test_an_operation_computes_what_numpy_does(name):
     np.testing.assert_allclose(found, OPERATIONS[name](x, *second), rtol=1e-6, atol=1e-6)
 
 
-# A box, a choice, parameterised actions.
+# Box, discrete and parameterised actions.
 @pytest.mark.parametrize(
     ("name", "format"),
     [*(("Pendulum-v1", format) for format in FORMATS), ("CartPole-v1", "tflite"), ("Platform-v0", "c")],
@@ -173,6 +173,6 @@ def test_a_policy_is_exported_to_every_format(name, format, tmp_path, monkeypatc
     assert summary["path"].startswith(name)
     if format == "numpy":
         assert (Path(summary["path"]) / ACT).exists()
-        own, again = policy_file.read(zoo.read_entry(name).folder)[0], policy_file.read(Path(summary["path"]))[0]
+        entry, exported = policy_file.read(zoo.read_entry(name).folder)[0], policy_file.read(Path(summary["path"]))[0]
         observations = policy_file.check_observations(ddpg.load_policy(f"zoo:{name}").observation_space)
-        np.testing.assert_array_equal(own(observations), again(observations))
+        np.testing.assert_array_equal(entry(observations), exported(observations))
