@@ -220,7 +220,7 @@ def test_non_finite_observations_and_outputs_give_no_action(compiler, folder, tm
     (path / "main.c").write_text(NON_FINITE_MAIN)
     text = (path / "policy.c").read_text()
     first = re.search(r"weights_0.*?([-\d.e]+)f", text, re.DOTALL)
-    (path / "policy.c").write_text(text[: first.start(1)] + "3e38" + text[first.end(1) :])  # overflows for the huge inputs
+    (path / "policy.c").write_text(text[: first.start(1)] + "3e38" + text[first.end(1) :])  # huge inputs overflow
     done = c_compilers.run(c_compilers.build(compiler, path, ["main.c", "policy.c"]), compiler)
     assert done.stdout.split() == ["0", "0", "1", "1", "1", "1", "1", "1"]
 

@@ -95,8 +95,9 @@ def test_scalar_and_empty_observations_are_refused(shape, tmp_path):
 def test_a_box_wider_than_float64_is_refused(tmp_path):
     """Its width overflows to infinity."""
     wide = gym.spaces.Box(-1.7e308, 1.7e308, (2,), np.float64)
+    forged = write_policy(tmp_path / "forged", [ProgramStep("MatMul", (0, 1), 2)], {1: MATRIX}, actions=wide)
     with refuses(UsageError, "1.7e+308"):
-        ddpg.load_policy(write_policy(tmp_path / "forged", [ProgramStep("MatMul", (0, 1), 2)], {1: MATRIX}, actions=wide))
+        ddpg.load_policy(forged)
 
 
 def test_a_file_created_during_an_export_is_kept(tmp_path):

@@ -1,4 +1,4 @@
-"""The gradient laboratory: equal paths are equal, right, and seen to stop where they say."""
+"""``compare_paths`` finds equivalent paths equal and correct, and reports where each path stops its gradient."""
 
 import contextlib
 import dataclasses
@@ -25,12 +25,12 @@ from ddpg.laboratory import compare, fixture, flow, picture
 from ddpg.laboratory.fixture import Fixture
 from ddpg.laboratory.text import paths_text
 
-CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 rounds: equal paths differ in their last digits
+CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 is inexact: equal paths differ in last digits
 
 
 @pytest.fixture(scope="module")
-def compare_on_one_fixture():
-    """Compares paths of one's own on a fixture made once; their compiled timings, most of the work, are left out."""
+def compare_on_shared_fixture():
+    """Return a function that compares custom paths on a shared fixture, without the slow compiled timings."""
     with gym.make("Pendulum-v1") as env:
         fixture = Fixture(env, CONFIG, seed=0)
 
@@ -43,32 +43,32 @@ def compare_on_one_fixture():
     return compared
 
 
-def compiled_some(tried, batch, really=compare._compiled):
-    """Compiling is most of the work, and these and all others are compiled in test_every_path_can_be_compiled."""
-    some = (tried.name, tried.bounding) == ("chain_rule", "inverting") or tried.name in ("stop_gradient", "placeholder")
-    return really(tried, batch) if some else None
+def compile_some(trial, batch, compiled=compare._compiled):
+    """Compile three paths only, which saves time; test_every_path_but_the_fed_target_can_be_compiled compiles all."""
+    some = (trial.name, trial.bounding) == ("chain_rule", "inverting") or trial.name in ("stop_gradient", "placeholder")
+    return compiled(trial, batch) if some else None
 
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """What ``ddpg paths --json`` prints under a preset of these options, and the picture that it draws."""
+    """The output of ``ddpg paths --json`` for a preset with the options of CONFIG, and the picture's path."""
     file, out = tmp_path_factory.mktemp("paths") / "picture.png", io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
         options = {"hidden": CONFIG.hidden, "batch_size": CONFIG.batch_size, "gamma": CONFIG.gamma}
         patch.setitem(presets.PRESETS, "Pendulum-v1", presets.Preset(1, options))
-        patch.setattr(compare, "_compiled", compiled_some)
+        patch.setattr(compare, "_compiled", compile_some)
         assert main(["paths", "Pendulum-v1", "--seed", "0", "--picture", str(file), "--json"]) == 0
     return out.getvalue(), file
 
 
-def test_paths_are_those_of_plain_ddpg_where_the_preset_is_a_recipe(monkeypatch):
-    """Its networks may be ones that the reference does not have."""
+def test_a_preset_with_a_recipe_compares_the_paths_of_plain_ddpg(monkeypatch):
+    """The NumPy reference may not support the recipe's networks."""
     monkeypatch.setitem(presets.PRESETS, "Pendulum-v1", presets.Preset(1, recipe="td3"))
     configs = []
 
     def compared(env, config, *_, **__):
         configs.append(config)
-        raise UsageError("that is enough")
+        raise UsageError("stop here")
 
     monkeypatch.setattr("ddpg.laboratory.compare.compare_paths", compared)
     assert main(["paths", "Pendulum-v1"]) == 2
@@ -96,14 +96,14 @@ def rows_of(report, path):
     return [row for row in [*report["td"], *report["policy"]] if row["path"] == path]
 
 
-def test_every_combination_is_there(report):
+def test_the_report_holds_every_combination(report):
     assert [row["path"] for row in report["td"]] == list(td.TD_TARGETS)
     assert {(row["path"], row["bounding"]) for row in report["policy"]} == {
         (path, bounding) for path in policy.POLICY_GRADIENTS for bounding in ("squashing", "inverting", "zeroing")
     }
 
 
-def test_equal_paths_are_equal_and_residual_gradient_is_not(report):
+def test_only_the_residual_gradient_differs(report):
     for row in [*report["td"], *report["policy"]]:
         difference = row["difference"]
         if row["path"] == "residual_gradient":
@@ -112,10 +112,10 @@ def test_equal_paths_are_equal_and_residual_gradient_is_not(report):
         else:
             assert difference["max_relative"] < 1e-5
             assert difference["equal"]
-    assert any(row["difference"]["max_abs"] > 0 for row in report["policy"])  # computed apart
+    assert any(row["difference"]["max_abs"] > 0 for row in report["policy"])  # computed separately
 
 
-def test_every_gradient_is_that_of_finite_differences(report):
+def test_every_gradient_agrees_with_finite_differences(report):
     for row in [*report["td"], *report["policy"]]:
         found = row["finite_difference"]
         assert found["max_relative"] < 1e-4
@@ -127,8 +127,8 @@ def test_every_gradient_is_that_of_finite_differences(report):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", SAMPLE_NORMS)
-def test_every_path_through_a_norm_is_that_of_finite_differences(norm, monkeypatch):
-    """Also bounded by inverting and zeroing, whose gradient goes back through the actor's norms; through two of one."""
+def test_every_path_through_a_norm_agrees_with_finite_differences(norm, monkeypatch):
+    """Includes inverting and zeroing, whose gradients pass through the actor's norms; one norm has two layers."""
     monkeypatch.setattr(compare, "_compiled", lambda *_: None)
     hidden = CONFIG.hidden if norm == SAMPLE_NORMS[0] else (24,)
     with gym.make("Pendulum-v1") as env:
@@ -141,28 +141,28 @@ def test_every_path_through_a_norm_is_that_of_finite_differences(norm, monkeypat
         assert row["gradient_norm"] > 1e-3
 
 
-def test_a_gradient_in_bfloat16_is_off_by_its_rounding(report):
-    """Eight significant bits: numbers are off by up to 2⁻⁸, and what a gradient sums up cancels in part."""
+def test_a_bfloat16_gradient_is_off_by_rounding_errors(report):
+    """With eight significant bits, numbers are off by up to 2⁻⁸; errors partly cancel in a gradient's sums."""
     for row in [*report["td"], *report["policy"]]:
         assert 2**-12 < row["bfloat16"]["relative_norm"] < 2**-3
         assert row["bfloat16"]["cosine"] > 0.99
 
 
-def test_the_targets_are_not_the_online_networks(report):
-    """Else y would be the same number in every path."""
+def test_target_networks_differ_from_the_online_networks(report):
+    """If they were equal, y would be the same in every path."""
     norms = [edges(rows_of(report, path)[0])["q", "start"]["norm"] for path in ("stop_gradient", "residual_gradient")]
     assert abs(norms[0] - norms[1]) > 1e-3 * norms[0]
 
 
-def test_boundings_matter(report):
-    """Some actions leave the box with a linear head, so the three gradients are three."""
+def test_boundings_give_different_gradients(report):
+    """With a linear head some actions are outside the box, so the three gradients differ."""
     assert report["outside"]["squashing"] == 0
     assert 0.02 < report["outside"]["inverting"] == report["outside"]["zeroing"] < 0.6
     norms = [row["gradient_norm"] for row in rows_of(report, "chain_rule")]
     assert min(abs(a - b) / a for a, b in zip(norms, np.roll(norms, 1), strict=True)) > 0.01
 
 
-def test_only_the_fed_target_cannot_be_compiled(report):
+def test_compiled_paths_have_a_compiled_timing(report):
     for row in [*report["td"], *report["policy"]]:
         assert row["milliseconds"] > 0
         compiled = row["path"] == "stop_gradient" or (row["path"], row.get("bounding")) == ("chain_rule", "inverting")
@@ -170,14 +170,14 @@ def test_only_the_fed_target_cannot_be_compiled(report):
 
 
 @pytest.mark.slow
-def test_every_path_can_be_compiled():
+def test_every_path_but_the_fed_target_can_be_compiled():
     with gym.make("Pendulum-v1") as env:
         report = compare_paths(env, CONFIG, seed=0)
     for row in [*report["td"], *report["policy"]]:
         assert (row["milliseconds_compiled"] is None) == (row["path"] == "placeholder")
 
 
-def test_variables_reached(report):
+def test_which_variables_each_path_reaches(report):
     none = {"actor": 0, "critic": 0, "target_actor": 0, "target_critic": 0}
     for path, reached in {
         "stop_gradient": {"critic": 6},
@@ -192,7 +192,7 @@ def test_variables_reached(report):
             assert row["reached"] == none | reached
 
 
-def test_where_the_supplied_td_paths_stop(report):
+def test_where_the_td_paths_stop(report):
     stops = {row["path"]: stopped(row) for row in report["td"]}
     assert stops == {
         "stop_gradient": {("y", "start")},
@@ -206,7 +206,7 @@ def test_where_the_supplied_td_paths_stop(report):
     residual = edges(report["td"][3])
     assert residual["critic", "next_q"]["trained"]
     assert residual["actor", "next_mu"]["norm"] > 0
-    assert not residual["actor", "next_mu"]["trained"]  # reached, but nobody asked for it
+    assert not residual["actor", "next_mu"]["trained"]  # reached, but not in var_list
 
 
 def test_where_the_policy_paths_flow(report):
@@ -224,7 +224,7 @@ def test_where_the_policy_paths_flow(report):
         assert (bounded == pytest.approx(1)) == (row["bounding"] == "squashing")
 
 
-def test_the_gradient_on_the_edge_to_the_weights_is_the_paths(report):
+def test_the_edge_to_the_weights_has_the_norm_of_the_gradient(report):
     for row in report["td"][:3]:
         assert edges(row)["critic", "q"]["norm"] == pytest.approx(row["gradient_norm"], rel=1e-5)
     for row in report["policy"]:
@@ -250,16 +250,16 @@ def leaking_surrogate(actor, critic, states):
 
 
 @pytest.fixture(scope="module")
-def leaks(compare_on_one_fixture):
-    return compare_on_one_fixture(
+def leaks(compare_on_shared_fixture):
+    return compare_on_shared_fixture(
         td_targets={"leaking": leaking, "leaking_online": leaking_online, "sound": td.stop_gradient},
         policy_gradients={"leaking": leaking_surrogate},
     )
 
 
 @pytest.mark.parametrize("online", [False, True])
-def test_a_path_with_its_stop_removed_is_seen_to_leak(online, leaks):
-    """Into the target's shadows; into the critic itself, once more, where y comes from the online networks."""
+def test_a_td_path_without_its_stop_is_shown_to_leak(online, leaks):
+    """It leaks into the target networks or, if online networks compute y, into these a second time."""
     rows = {row["path"]: row for row in leaks["td"]}
     row, sound = rows["leaking_online" if online else "leaking"], rows["sound"]
     assert stopped(sound) == {("y", "start")}
@@ -270,7 +270,7 @@ def test_a_path_with_its_stop_removed_is_seen_to_leak(online, leaks):
     assert row["reached"][critic] == row["reached"][actor] == 6
 
 
-def test_a_surrogate_with_its_stop_removed_is_seen_to_leak(leaks):
+def test_a_surrogate_without_its_stop_is_shown_to_leak(leaks):
     assert len(leaks["policy"]) == 3
     for row in leaks["policy"]:
         assert {("bounding", "start"), ("action_gradient", "bounding"), ("critic", "action_gradient")} <= flowing(row)
@@ -278,18 +278,18 @@ def test_a_surrogate_with_its_stop_removed_is_seen_to_leak(leaks):
         assert row["finite_difference"]["max_relative"] > 1e-4
 
 
-def test_a_path_that_cannot_be_traced_says_so(compare_on_one_fixture):
-    def own(q, target, variables):
+def test_a_path_that_cannot_be_traced_is_refused_by_name(compare_on_shared_fixture):
+    def minimize_mean_square(q, target, variables):
         optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
         return optimizer.compute_gradients(td.mean_square(q, tf.stop_gradient(target)), variables)
 
     with refuses(UsageError, "'mine' tf.gradients compute_gradients"):
-        compare_on_one_fixture(td_targets={"mine": own})
+        compare_on_shared_fixture(td_targets={"mine": minimize_mean_square})
 
 
-def test_a_path_that_leaves_out_a_variable_is_told_its_name(compare_on_one_fixture):
+def test_a_path_that_leaves_out_a_variable_is_refused_by_name(compare_on_shared_fixture):
     with refuses(UsageError, "'short' critic 5 6"):
-        compare_on_one_fixture(td_targets={"short": lambda q, y, variables: td.stop_gradient(q, y, variables[1:])})
+        compare_on_shared_fixture(td_targets={"short": lambda q, y, variables: td.stop_gradient(q, y, variables[1:])})
 
 
 def test_networks_without_a_numpy_counterpart_are_refused():
@@ -311,18 +311,18 @@ def test_the_picture_draws_every_flowing_edge_and_every_stop(report):
 
 
 @pytest.mark.parametrize("bounding", ["squashing", "inverting", "zeroing"])
-def test_no_text_of_the_picture_lies_on_another(report, bounding):
+def test_texts_of_the_picture_do_not_overlap(report, bounding):
     figure = picture.paths_figure(report, bounding, None)
     for axes in figure.axes:
-        # A text's own extent, or that of the box around it.
+        # The extent of the box around a text, or else of the text.
         extents = [(text.get_bbox_patch() or text).get_window_extent() for text in axes.texts]
         assert all(axes.bbox.containsx(e.x0) and axes.bbox.containsx(e.x1) for e in extents)
         pairs = itertools.combinations(zip(axes.texts, extents, strict=True), 2)
         assert [(a.get_text(), b.get_text()) for (a, one), (b, other) in pairs if one.overlaps(other)] == []
 
 
-def choices():
-    """Every name that an option of DDPG takes, by itself."""
+def single_choices():
+    """Yield each named choice of an option of DDPG that is valid without other changes."""
     for field in dataclasses.fields(DDPGConfig):
         for choice in field.metadata.get("choices", ()):
             change = {field.name: (choice,) if isinstance(field.default, tuple) else choice}
@@ -331,14 +331,14 @@ def choices():
                 yield change
 
 
-@pytest.mark.parametrize("change", [*choices()], ids=str)
-def test_no_option_by_itself_contradicts_those_that_the_laboratory_sets(change):
+@pytest.mark.parametrize("change", [*single_choices()], ids=str)
+def test_no_single_choice_contradicts_the_fixed_options(change):
     config = DDPGConfig(**change)
     config.replace(**fixture.FIXED_OPTIONS)
     config.replace(**flow.FIXED_OPTIONS)
 
 
-def test_the_picture_says_which_gradients_are_the_same(report):
+def test_the_picture_says_which_gradients_are_equal(report):
     texts = [text.get_text() for axes in picture.paths_figure(report, "zeroing", "T").axes for text in axes.texts]
     assert texts.count("the same gradient as stop_gradient") == 2
     assert texts.count("the same gradient as chain_rule") == 2
@@ -346,13 +346,13 @@ def test_the_picture_says_which_gradients_are_the_same(report):
     assert sum(text.startswith("in bfloat16\noff by ") for text in texts) == 7
 
 
-def test_a_small_difference_is_not_told_as_none(report):
+def test_a_small_difference_is_not_shown_as_zero(report):
     row = rows_of(report, "residual_gradient")[0]
-    for share, told in ((1.643, "164%"), (0.0123, "1%"), (4.8e-4, "0.05%")):
+    for share, shown in ((1.643, "164%"), (0.0123, "1%"), (4.8e-4, "0.05%")):
         axes = Figure().add_subplot()
         difference = row["difference"] | {"max_relative": share}
         picture.draw_panel(axes, row | {"difference": difference}, "td_target")
-        assert any(f"off by up to {told} of" in text.get_text() for text in axes.texts)
+        assert any(f"off by up to {shown} of" in text.get_text() for text in axes.texts)
 
 
 def test_td_paths_alone_are_drawn(report, tmp_path):
@@ -361,7 +361,7 @@ def test_td_paths_alone_are_drawn(report, tmp_path):
     assert draw_paths(report | {"policy": []}, tmp_path / "p.png").stat().st_size > 10_000
 
 
-def test_a_long_name_of_a_path_stays_in_its_panel(report):
+def test_a_long_path_name_fits_its_panel(report):
     name = "a_path_with_a_name_that_is_much_longer_than_its_panel_is_wide"
     rows = [row | {"path": name, "difference": row["difference"] | {"from": name}} for row in report["td"]]
     figure = picture.paths_figure(report | {"td": rows}, "inverting", "T")
@@ -377,13 +377,13 @@ def test_a_bounding_that_was_not_measured_is_refused(report, tmp_path):
 
 @pytest.mark.parametrize("draw", [draw_paths, picture.draw_update])
 @pytest.mark.parametrize("name", ["", "a.txt", "missing/a.png"])
-def test_a_file_that_can_be_no_picture_is_refused(draw, name, report, tmp_path):
+def test_a_file_name_without_a_picture_format_is_refused(draw, name, report, tmp_path):
     with refuses(UsageError, f"{str(tmp_path / name)!r} .png"):
         draw(report, tmp_path / name)
     assert not [*tmp_path.iterdir()]
 
 
-def test_command(printed):
+def test_the_command_prints_a_report_and_draws_a_picture(printed):
     text, file = printed
     report = json.loads(text)
     assert (report["env_id"], report["seed"], report["batch_size"]) == ("Pendulum-v1", 0, 50)
@@ -392,7 +392,7 @@ def test_command(printed):
     assert len(report["td"]) + len(report["policy"]) == 13
 
 
-def test_tables(report):
+def test_the_tables_list_every_path(report):
     lines = paths_text(report).splitlines()
     assert lines[0] == "Pendulum-v1: seed 0; hidden layers of 12, 8; a minibatch of 50"
     assert lines[1].startswith("actions outside their box: squashing 0%, inverting ")
@@ -406,7 +406,7 @@ def test_tables(report):
     assert line[6] == f"{row['bfloat16']['relative_norm']:.1e}"
 
 
-def test_command_of_an_unknown_environment(capsys):
+def test_the_command_refuses_an_unknown_environment_in_one_line(capsys):
     assert main(["paths", "Pendulum-v9"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
@@ -414,24 +414,24 @@ def test_command_of_an_unknown_environment(capsys):
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("error")
 def test_a_gradient_of_zeros_equals_itself(seed, monkeypatch):
-    """With two samples the standardised pre-activations are ±1, at the box's border, where zeroing passes nothing."""
+    """With two samples, standardised pre-activations are ±1: at the box's border, where zeroing gives 0."""
     monkeypatch.setattr(compare, "_compiled", lambda *_: None)
     with gym.make("Pendulum-v1") as env:
         report = compare_paths(env, DDPGConfig(hidden=(8,), batch_size=2), seed=seed, td_targets={})
     zeros = [row for row in report["policy"] if row["gradient_norm"] == 0]
-    # Rounding may move a pre-activation into the box, with seed 1 that of a GPU; with seed 0 both lie outside.
+    # Rounding can move a pre-activation into the box, as on a GPU with seed 1. With seed 0 both are outside.
     assert {row["bounding"] for row in zeros} in ([{"zeroing"}] if seed == 0 else [{"zeroing"}, set()])
     for row in zeros:
         assert (row["difference"]["max_relative"], row["difference"]["equal"]) == (0, True)
-        # Rounding may move an action into the box.
+        # Rounding to bfloat16 can move an action into the box.
         assert (row["bfloat16"]["relative_norm"], row["bfloat16"]["cosine"]) in [(0, 1), (1, 0)]
     assert "NaN" not in json.dumps(report)
 
 
-def test_the_bar_counts_what_is_built_and_what_is_measured(compare_on_one_fixture, monkeypatch):
+def test_the_progress_bar_counts_building_and_measuring(compare_on_shared_fixture, monkeypatch):
     bars = []
 
-    def bar(**options):
+    def tqdm_bar(**options):
         bars.append(types.SimpleNamespace(updates=0, **options))
         return contextlib.nullcontext(types.SimpleNamespace(update=lambda: count(bars[-1])))
 
@@ -441,9 +441,9 @@ def test_the_bar_counts_what_is_built_and_what_is_measured(compare_on_one_fixtur
     def built(fixture, trial, expected):
         return lambda: {"path": trial.name, "gradients": [np.ones(1)], "finite_difference": {"cosine": 1.0}}
 
-    monkeypatch.setattr(compare, "tqdm_bar", bar)
+    monkeypatch.setattr(compare, "tqdm_bar", tqdm_bar)
     monkeypatch.setattr(compare, "_built", built)
-    compare_on_one_fixture(
+    compare_on_shared_fixture(
         td_targets={"stop_gradient": td.stop_gradient}, policy_gradients={"chain_rule": policy.chain_rule}
     )
     assert (bars[0].total, bars[0].updates, bars[0].disable) == (8, 8, True)

@@ -1,4 +1,4 @@
-"""The laboratory's reference: central differences that know which of them to believe."""
+"""The laboratory's reference gradients are central differences without the coordinates near a kink."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from ddpg.laboratory.finite_differences import STEP, FiniteDifferences, Referenc
 from ddpg.replay.minibatch import Batch
 
 
-def test_a_kink_within_the_step_is_not_believed():
-    """|w₀| + w₁² at w₀ = 0.3 steps: the difference there is 0.3, with half the step 0.6; neither is 1."""
+def test_a_coordinate_near_a_kink_is_not_believable():
+    """|w₀| + w₁² at w₀ = 0.3 steps: the difference quotient is 0.3, or 0.6 with half the step, instead of 1."""
     weights = [np.array([0.3 * STEP, 2.0])]
 
     def loss(weights):
@@ -29,7 +29,7 @@ def test_comparison_by_hand():
     assert found["cosine"] == pytest.approx((9 + 18) / (5 * 29.25**0.5))
 
 
-def test_where_nothing_is_expected():
+def test_comparison_with_a_reference_of_zeros():
     nothing = ReferenceGradient([(0, 0), (0, 1)], np.zeros(2), np.ones(2, bool))
     right, wrong = (nothing.against([np.array(found)]) for found in ([0.0, 0.0], [0.0, 3.0]))
     assert (right["max_relative"], right["cosine"]) == (0, 1)

@@ -1,4 +1,4 @@
-"""Networks as float64 NumPy functions of their weights."""
+"""``float64_function`` computes networks from given weights in float64 NumPy."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def weights_of(session, variables):
     ],
     ids=str,
 )
-def test_critic_is_the_graph(options, observation_space, action_space, session, initialize, rng):
+def test_the_critic_agrees_with_the_graph(options, observation_space, action_space, session, initialize, rng):
     critic = CriticNetwork(observation_space, action_space, network=mlp((16, 8), **options))
     initialize()
     critic.set_network_params([5 * value for value in critic.get_network_params()])
@@ -38,11 +38,11 @@ def test_weights_are_the_functions_argument(observation_space, action_space, ses
     function, inputs = float64_function(critic), (rng.normal(size=(4, 3)), np.ones((4, 2)))
     weights = weights_of(session, critic.variables)
     first = function(weights, *inputs)
-    weights[-1] += 1e-12  # less than float32 could tell
+    weights[-1] += 1e-12  # below the resolution of float32
     np.testing.assert_allclose(function(weights, *inputs) - first, 1e-12, rtol=1e-2)
 
 
-def test_the_shadows_make_it_the_target(observation_space, action_space, session, initialize, rng):
+def test_averaged_weights_give_the_target_network(observation_space, action_space, session, initialize, rng):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
     initialize()
     states = rng.normal(size=(4, 3))
@@ -55,7 +55,7 @@ def test_the_shadows_make_it_the_target(observation_space, action_space, session
 @pytest.mark.parametrize(
     "options", [{"norm": "batch"}, {"norm": "renorm"}, {"activation": tf.sin}], ids=["batch", "renorm", "sin"]
 )
-def test_what_numpy_cannot_mirror(options, observation_space, action_space, graph):
+def test_unsupported_networks_are_refused(options, observation_space, action_space, graph):
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,), **options))
     with refuses(UsageError, "critic without NumPy"):
         float64_function(critic)

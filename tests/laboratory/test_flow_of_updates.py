@@ -1,4 +1,4 @@
-"""Where gradients flow in one's own update: which options change it, and how."""
+"""``trace_update`` shows where gradients flow in an agent's update, and how options change it."""
 
 import functools
 import itertools
@@ -23,13 +23,13 @@ RENORM = {"target": "none", "critic_norm": "renorm"}
 
 
 @functools.cache
-def traced(**options):
+def trace(**options):
     with gym.make("Pendulum-v1") as env:
         return trace_update(env, CONFIG.replace(**options), seed=0)
 
 
 def backward(edges):
-    """Return what flows back to something that is not data: ``{(from, to): trains}``."""
+    """Return the edges that carry a gradient to a node other than data: ``{(from, to): trained}``."""
     data = {"s", "a", "r", "next_s"}
     return {
         (edge["destination"], edge["source"]): edge["trained"]
@@ -58,7 +58,7 @@ SEMI = {("start", "q"): True, ("q", "critic"): True}
         ({"critic": "categorical", "v_min": -99.0}, SEMI, {("start", "y")}, {"next_q", "r"}),
         (
             {"td_target": "residual_gradient"},
-            # Through y into φ, as asked; into θ, which nobody has asked for.
+            # Through y into φ, which is trained, and into θ, which is not.
             {**SEMI, ("start", "y"): True, ("y", "next_q"): True, ("next_q", "critic"): True}
             | {("next_q", "next_mu"): False, ("next_mu", "actor"): False},
             set(),
@@ -66,13 +66,13 @@ SEMI = {("start", "q"): True, ("q", "critic"): True}
         ),
         (
             {**RENORM, "n_critics": 2},
-            # s' and the policy's action are in the pass that is differentiated; the policy's action is stopped there.
+            # The differentiated pass includes s' and the policy's action, whose gradient is stopped.
             {("start", "joint"): True, ("joint", "critic"): True},
             {("start", "y"), ("joint", "next_mu")},
             {"joint", "joint_2", "r"},
         ),
         (
-            {**RENORM, "target": "joint_ema", "n_critics": 2},  # y is of the critics' averages, by a pass of their own
+            {**RENORM, "target": "joint_ema", "n_critics": 2},  # y is computed by the averaged critics in another pass
             {("start", "joint"): True, ("joint", "critic"): True},
             {("start", "y"), ("joint", "next_mu")},
             {"next_q", "next_q_2", "r"},
@@ -80,31 +80,31 @@ SEMI = {("start", "q"): True, ("q", "critic"): True}
     ],
     ids=["default", "twins", "online", "categorical", "residual", "joint", "joint averages"],
 )
-def test_the_critics_step(options, flows, stopped, sources_of_y):
-    edges = traced(**options)["critic"]
+def test_the_critics_update(options, flows, stopped, sources_of_y):
+    edges = trace(**options)["critic"]
     assert backward(edges) == flows
     assert stops(edges) == stopped
     assert feeding(edges, "y") == sources_of_y
 
 
-@pytest.mark.parametrize(("options", "of"), [({}, "target_critic"), ({"target": "online"}, "critic")])
-def test_whose_values_are_in_y(options, of):
-    edges = traced(**options)["critic"]
-    assert of in feeding(edges, "next_q")
+@pytest.mark.parametrize(("options", "critic"), [({}, "target_critic"), ({"target": "online"}, "critic")])
+def test_which_critic_computes_y(options, critic):
+    edges = trace(**options)["critic"]
+    assert critic in feeding(edges, "next_q")
 
 
-def test_the_actors_step_ends_at_the_actor():
+def test_the_actors_update_trains_only_the_actor():
     for policy_gradient in ("chain_rule", "direct"):
-        edges = traced(policy_gradient=policy_gradient, n_critics=2)["actor"]
+        edges = trace(policy_gradient=policy_gradient, n_critics=2)["actor"]
         flows = backward(edges)
         assert flows["mu", "actor"] is True
         assert not any(trains for (_, end), trains in flows.items() if end.startswith(("critic", "target")))
-    assert backward(edges)["q", "critic"] is False  # Q(s, μ(s)) itself is differentiated: φ lies on the way
+    assert backward(edges)["q", "critic"] is False  # differentiating Q(s, μ(s)) passes φ
 
 
-def test_norms_are_those_of_the_agents_own_gradients():
-    """The same agent, updated as often: ∇φ of the loss on the traced minibatch, by the critic's own method."""
-    report = traced()
+def test_norms_are_those_of_the_agents_gradients():
+    """An equal agent makes the same steps and updates, and computes its gradients on the traced minibatch."""
+    report = trace()
     with gym.make("Pendulum-v1") as env:
         config = CONFIG.replace(jit=False, updates_per_call=1, learning_starts=RANDOM_STEPS)
         agent = DDPG(env, config, seed=0)
@@ -124,27 +124,27 @@ def test_norms_are_those_of_the_agents_own_gradients():
         assert norm == pytest.approx(np.sqrt(sum(np.square(array).sum() for array in expected)), rel=1e-4)
 
 
-def own(q, target, variables):
+def custom_target(q, target, variables):
     loss = tf.reduce_mean(tf.square(q - tf.stop_gradient(target)))
     return list(zip(tf.gradients(loss, variables), variables, strict=True))
 
 
-def test_a_path_of_ones_own_is_traced():
+def test_a_custom_path_is_traced():
     for options in ({}, {"n_critics": 2}):
-        assert traced(td_target=own, **options)["critic"] == traced(**options)["critic"]
+        assert trace(td_target=custom_target, **options)["critic"] == trace(**options)["critic"]
 
 
 def test_lap_is_traced_with_its_huber_loss():
-    """|∂L/∂q| is at most 2/B for each of B = 16 samples, so the norm is at most 2/√16; mean squares are beyond."""
-    report = traced(prioritised="lap", priority_exponent=0.5)
+    """|∂L/∂q| is at most 2/B for each of B = 16 samples, so the norm is at most 2/√16; mean squares exceed this."""
+    report = trace(prioritised="lap", priority_exponent=0.5)
     (norm,) = (edge["norm"] for edge in report["critic"] if (edge["source"], edge["destination"]) == ("q", "start"))
     assert 0 < norm <= 2 / 4
     assert report["options"].keys() >= {"prioritised", "priority_exponent"}
-    assert traced()["critic"][0]["norm"] > 2 / 4
+    assert trace()["critic"][0]["norm"] > 2 / 4
 
 
-def test_options_that_are_not_traced_are_told_apart():
-    report = traced(n_steps=5, normalize_rewards=True, gamma=0.9, prioritised="proportional")
+def test_options_that_are_not_traced_are_listed_separately():
+    report = trace(n_steps=5, normalize_rewards=True, gamma=0.9, prioritised="proportional")
     assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd", "gamma": 0.9}
     assert report["not_traced"] == {"n_steps": 5, "normalize_rewards": True, "prioritised": "proportional"}
     head = update_text({**report, "env_id": "Pendulum-v1"}).split("\n\n")[0].splitlines()
@@ -156,8 +156,8 @@ def test_options_that_are_not_traced_are_told_apart():
     }
 
 
-def test_what_is_told():
-    report = traced(n_critics=2)
+def test_the_text_names_options_edges_and_stops():
+    report = trace(n_critics=2)
     assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd", "n_critics": 2}
     text = update_text({**report, "env_id": "Pendulum-v1"})
     assert "start → y" in text
@@ -165,14 +165,14 @@ def test_what_is_told():
     assert "n_critics=2" in text
 
 
-def test_the_agent_that_was_traced_is_closed(monkeypatch):
+def test_the_traced_agent_is_closed(monkeypatch):
     closed = []
     monkeypatch.setattr(DDPG, "close", lambda agent, close=DDPG.close: closed.append(agent) or close(agent))
-    traced.__wrapped__()
+    trace.__wrapped__()
     assert len(closed) == 1
 
 
-def test_the_picture_says_which_recipe_and_bounding_it_is_of(tmp_path, monkeypatch, capsys):
+def test_the_pictures_title_names_recipe_bounding_and_seed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text("hidden = [8]\nbatch_size = 16\n")
     titles = []
@@ -191,7 +191,7 @@ def test_the_picture_says_which_recipe_and_bounding_it_is_of(tmp_path, monkeypat
         assert "seed 5" in title
 
 
-def test_on_the_command_line(tmp_path, monkeypatch, capsys):
+def test_the_command_traces_a_recipe(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text("hidden = [8]\nbatch_size = 16\nn_critics = 2\n")
     assert main(["paths", "Pendulum-v1", "--recipe", "mine.toml", "--seed", "0", "--json"]) == 0
@@ -202,7 +202,7 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def drawn(tmp_path, monkeypatch):
-    """Draws a report, and returns its figure; no text of it may lie on another or leave its panel or the figure."""
+    """Return a function that draws a report and asserts that texts neither overlap nor leave their panel."""
     figures = []
     monkeypatch.setattr(atomic_write, "write_figure", lambda path, figure: figures.append(figure))
 
@@ -236,79 +236,79 @@ def texts_of(axes):
     ],
     ids=["eight", "joint", "residual", "four residual"],
 )
-def test_of_many_critics_two_are_drawn_and_it_is_said(options, drawn):
-    critic, actor = drawn(traced(**options)).axes
+def test_two_of_many_critics_are_drawn_with_a_note(options, drawn):
+    critic, actor = drawn(trace(**options)).axes
     note = f"2 of {options['n_critics']} critics drawn"
     assert any(note in text for text in texts_of(critic)) == (options["n_critics"] > 2)
     assert not any("critics drawn" in text for text in texts_of(actor))
 
 
-def test_a_stop_stands_on_no_other_arrow(drawn):
-    """λ of TD3+BC is stopped; its edge from s passes above the actor and the arrow that trains it, not through them."""
-    actor = drawn(traced(policy_gradient="direct", bc_alpha=2.5)).axes[1]
+def test_a_stop_mark_does_not_overlap_other_arrows(drawn):
+    """TD3+BC stops λ; the edge from s to λ passes above the actor and the arrow that trains it."""
+    actor = drawn(trace(policy_gradient="direct", bc_alpha=2.5)).axes[1]
     (box,) = (text.get_bbox_patch().get_window_extent() for text in actor.texts if text.get_text().startswith("actor"))
     bars = [line.get_window_extent() for line in actor.lines]
-    assert len(bars) == 2  # of s and of φ
+    assert len(bars) == 2  # on the edges of s and φ
     assert all(bar.y0 > box.y1 for bar in bars)
 
 
 @pytest.mark.parametrize(
-    ("options", "of"),
+    ("options", "label"),
     [({"bc_only": True}, "cloning term"), ({"bc_alpha": 2.5}, "∇ₐQ\nand cloning"), ({}, "of ∇ₐQ")],
     ids=["only", "with", "without"],
 )
-def test_what_is_bounded_is_named(options, of, drawn):
-    (text,) = (text for text in texts_of(drawn(traced(**options)).axes[1]) if "bounding" in text)
-    assert text.endswith(of)
+def test_the_bounding_is_labelled_with_what_it_bounds(options, label, drawn):
+    (text,) = (text for text in texts_of(drawn(trace(**options)).axes[1]) if "bounding" in text)
+    assert text.endswith(label)
 
 
 def test_a_long_title_fits(drawn):
-    figure = drawn(traced(), title=f"{'a title without spaces' * 10}, seed 12345")
+    figure = drawn(trace(), title=f"{'a title without spaces' * 10}, seed 12345")
     assert figure.get_suptitle().endswith("seed 12345")
 
 
 def test_the_picture_names_what_is_not_traced(drawn):
-    report = traced(n_steps=5, normalize_rewards=True, gamma=0.9, prioritised="proportional")
+    report = trace(n_steps=5, normalize_rewards=True, gamma=0.9, prioritised="proportional")
     (text,) = (text for text in texts_of(drawn(report).axes[0]) if text.startswith("not traced: "))
     assert {*text.removeprefix("not traced: ").split(", ")} == {"n_steps", "normalize_rewards", "prioritised"}
 
 
-def test_a_recipe_may_name_code_of_ones_own_where_that_is_allowed(tmp_path, monkeypatch, capsys):
+def test_a_recipe_may_name_custom_code_with_allow_import(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "mine.toml").write_text('hidden = [8]\nbatch_size = 16\npolicy_gradient = "lab_paths:own"\n')
-    (tmp_path / "lab_paths.py").write_text("from ddpg.gradients.policy import direct as own\n")
+    (tmp_path / "mine.toml").write_text('hidden = [8]\nbatch_size = 16\npolicy_gradient = "lab_paths:direct"\n')
+    (tmp_path / "lab_paths.py").write_text("from ddpg.gradients.policy import direct\n")
     words = ["paths", "Pendulum-v1", "--recipe", "mine.toml", "--seed", "0", "--json"]
     assert main(words) == 2
-    assert not lacking(capsys.readouterr().err, "policy_gradient lab_paths:own --allow-import lab_paths")
+    assert not lacking(capsys.readouterr().err, "policy_gradient lab_paths:direct --allow-import lab_paths")
     assert main([*words, "--allow-import", "lab_paths"]) == 0
     assert ("q", "critic") in backward(json.loads(capsys.readouterr().out)["actor"])
 
 
-def test_a_bounding_goes_on_top_of_the_recipe_and_none_is_the_recipes(tmp_path, monkeypatch):
+def test_a_bounding_overrides_the_recipes_and_none_keeps_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text('hidden = [8]\nbounding = "squashing"\n')
-    asked = []
+    boundings = []
 
     def refusing(env, config, seed):
-        asked.append(config.bounding)
-        raise UsageError("that is enough")
+        boundings.append(config.bounding)
+        raise UsageError("stop here")
 
     monkeypatch.setattr("ddpg.laboratory.flow.trace_update", refusing)
     for flags in ([], ["--bounding", "zeroing"], ["--bounding", "none"]):
         assert main(["paths", "Pendulum-v1", "--recipe", "mine.toml", *flags]) == 2
-    assert asked == ["squashing", "zeroing", "squashing"]
+    assert boundings == ["squashing", "zeroing", "squashing"]
 
 
-def test_it_is_traced_in_float32_whatever_the_agents_precision():
-    """It runs updates op by op, which ``precision="bfloat16"`` alone would refuse."""
-    assert traced(precision="bfloat16")["critic"] == traced()["critic"]
+def test_updates_are_traced_in_float32_whatever_the_precision():
+    """Tracing runs updates op by op, which an agent with ``precision="bfloat16"`` refuses."""
+    assert trace(precision="bfloat16")["critic"] == trace()["critic"]
 
 
 @pytest.mark.parametrize("target", DDPGConfig.__dataclass_fields__["target"].metadata["choices"])
 def test_every_choice_of_target_can_be_traced(target):
-    """A gradient trains the critic, and none reaches a target network; its picture has room for every box."""
-    edges = traced(target=target, critic_norm="renorm", n_critics=2)["critic"]
+    """A gradient trains the critic, and none reaches a target network; the picture's boxes do not overlap."""
+    edges = trace(target=target, critic_norm="renorm", n_critics=2)["critic"]
     boxes = [*layout_nodes(edges).items()]
     assert all(
         abs(box.y - other.y) >= 1.3 or abs(box.x - other.x) >= 0.8

@@ -1,4 +1,4 @@
-"""Comparing gradients, and central differences of NumPy functions."""
+"""Comparisons of gradients, and central differences of NumPy functions."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_compare_runs_all_tensors_at_once(session):
     assert gradient_checks.compare({"one": [noise], "other": [noise]}, "one")["other"] == 0
 
 
-def test_compare_refuses_what_does_not_fit(graph):
+def test_compare_refuses_gradients_that_do_not_match(graph):
     one = [np.zeros(2)]
     with refuses(UsageError, "'surrogate'"):
         gradient_checks.compare({"surrogate": one}, "surogate")
@@ -57,7 +57,7 @@ def test_finite_difference_by_hand():
 
 
 def test_finite_difference_moves_one_coordinate_at_a_time():
-    """Of a₀·a₁ at (2, 5) with a large step: 5 and 2, since a₀ is put back before a₁ is moved."""
+    """The derivatives of a₀·a₁ at (2, 5) are 5 and 2 with any step, since a₀ is restored before a₁ moves."""
     derivatives = gradient_checks.finite_difference(
         lambda arrays: arrays[0][0] * arrays[0][1], [np.array([2.0, 5.0])], [(0, 0), (0, 1)], step=0.5
     )
@@ -65,6 +65,6 @@ def test_finite_difference_moves_one_coordinate_at_a_time():
 
 
 def test_finite_difference_is_central():
-    """Of x³ at 1, the central difference errs by h² = 0.01, a one-sided one by 0.31."""
+    """For x³ at 1, the central difference errs by h² = 0.01, a one-sided one by 0.31."""
     cubed = gradient_checks.finite_difference(lambda arrays: arrays[0][0] ** 3, [np.ones(1)], [(0, 0)], step=0.1)
     assert cubed[0] == pytest.approx(3.01)

@@ -1,4 +1,4 @@
-"""Noise on the actor's weights: drawn with an episode, as large as its effect on the actions is to be."""
+"""Parameter noise perturbs the actor's weights once per episode, by a σ that follows the change of the actions."""
 
 import functools
 
@@ -26,7 +26,7 @@ CONFIG = DDPGConfig(
 
 
 class Shifted:
-    """A policy whose action is 0; disturbed by σ it is σ times a number, counted from 1."""
+    """A policy with a constant action; its n-th perturbation by σ has the action n · σ."""
 
     def __init__(self, output=0.0):
         self.output, self.drawn = output, 0
@@ -60,7 +60,7 @@ def exploration(distance, count=1):
     )
 
 
-def test_an_episode_has_one_disturbance_and_every_environment_its_own():
+def test_each_episode_of_each_environment_has_one_perturbation():
     behaviour, policy, states = exploration(0.25, 3), Shifted(), np.zeros((3, 1))
     act = lambda: behaviour.act(policy, states, 1)[0]  # noqa: E731
     behaviour.start(3)
@@ -74,7 +74,7 @@ def test_an_episode_has_one_disturbance_and_every_environment_its_own():
 
 @pytest.mark.parametrize(("first", "factors"), [(1.0, [GROWTH, 1 / GROWTH]), (0.99, [GROWTH, GROWTH])])
 def test_sigma_follows_the_distance(first, factors):
-    """The one disturbance is σ at its episode's beginning: at a distance of ``first`` times δ, then of that grown."""
+    """The perturbation is σ at the episode's start: its distance is ``first`` · δ, then ``first`` · GROWTH · δ."""
     behaviour, policy = exploration(0.5), Shifted()
     behaviour.sigma = 0.5 * first
     expected = 0.5 * first
@@ -88,7 +88,7 @@ def test_sigma_follows_the_distance(first, factors):
     assert behaviour.sigma == pytest.approx(expected)
 
 
-def test_weights_move_by_sigma_and_what_normalises_does_not():
+def test_sigma_perturbs_weights_but_not_norm_parameters():
     agent = DDPG(Counting(5), CONFIG.replace(hidden=(300,), norm="layer"), seed=0)
     names = [variable.name.rpartition("/")[2] for variable in agent.policy.variables]
     before = agent.policy.program.parameters()
@@ -106,9 +106,8 @@ def test_weights_move_by_sigma_and_what_normalises_does_not():
         np.testing.assert_array_equal(one, other)
 
 
-def test_actions_are_the_disturbed_policys_and_stay_those_of_an_episode():
-    """In an environment that shows the step of the episode, the same states come again with other weights."""
-    agent = DDPG(Counting(4), CONFIG.replace(learning_starts=0), seed=0).learn(12)
+def test_the_perturbed_policy_acts_and_a_seed_repeats_it():
+    agent = DDPG(Counting(4), CONFIG, seed=0).learn(12)
     stored = agent.replay.arrays()
     moved = stored["actions"] - (agent.predict(stored["observations"])[0] - 1) / 3  # the box is [-2, 4]
     assert (np.abs(moved) > 1e-6).all()
@@ -116,12 +115,12 @@ def test_actions_are_the_disturbed_policys_and_stay_those_of_an_episode():
     np.testing.assert_array_equal(stored["actions"], again)
 
 
-def test_normalised_observations_reach_the_disturbed_policy():
+def test_the_perturbed_policy_acts_on_normalised_observations():
     agent = DDPG(Counting(4), CONFIG.replace(normalize_observations=True), seed=0).learn(8)
     assert np.isfinite(agent.replay.arrays()["actions"]).all()
 
 
-def test_a_vector_disturbs_each_by_itself():
+def test_each_environment_of_a_vector_is_perturbed_separately():
     vector = SyncVectorEnv([functools.partial(Counting, 5)] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
     actions = DDPG(vector, CONFIG, seed=0).learn(3).replay.arrays()["actions"][:, 0]
     assert len(set(actions)) == 3
@@ -133,7 +132,7 @@ def test_sigma_is_saved(tmp_path):
     loaded = DDPG.load(agent.save(tmp_path / "saved"), Counting(7))
     assert loaded.behaviour.sigma == agent.behaviour.sigma
     for one in (agent, loaded):
-        one.env.episode = -1  # what its observations tell
+        one.env.episode = -1  # part of its observations
         one.learn(70)
     for name, array in agent.replay.arrays().items():
         np.testing.assert_array_equal(loaded.replay.arrays()[name], array)
@@ -141,7 +140,7 @@ def test_sigma_is_saved(tmp_path):
     assert without.learn(7).num_timesteps == 7 * 17
 
 
-def test_a_state_comes_back_as_it_was():
+def test_a_state_is_restored():
     behaviour = exploration(0.5)
     state = {PARAMETER_NOISE: np.array([0.25, 0.75, 6.0])}
     behaviour.restore(state)
@@ -149,7 +148,7 @@ def test_a_state_comes_back_as_it_was():
 
 
 @pytest.mark.parametrize("state", [[0.0, 0, 0], [0.1, -1, 0], [0.1, 0, INTERVAL], [0.1, 0]])
-def test_a_state_that_cannot_be_is_refused(state, tmp_path):
+def test_an_invalid_state_is_refused(state, tmp_path):
     agent = DDPG(Counting(7), CONFIG, seed=0)
     path = agent.save(tmp_path / "saved")
     manifest, groups = checkpoint.read(path)
@@ -160,6 +159,6 @@ def test_a_state_that_cannot_be_is_refused(state, tmp_path):
         DDPG.load(path)
 
 
-def test_weights_that_are_not_in_numpy_are_refused():
+def test_a_network_without_a_numpy_program_is_refused():
     with refuses(UsageError, "parameter_noise 0.3"):
         DDPG(Counting(5), CONFIG.replace(activation=tf.sin))

@@ -1,4 +1,4 @@
-"""One observation in machine code: what the NumPy program puts out, up to rounding, and what it refuses."""
+"""The compiled policy for one observation agrees with the NumPy program up to rounding, and refuses the same inputs."""
 
 import sys
 import threading
@@ -42,7 +42,7 @@ SPACES = {
 }
 
 
-def agent_with(space=BOX, states=STATES, **options):
+def make_agent(space=BOX, states=STATES, **options):
     kind, schema = (DQN, DQNConfig) if isinstance(space, gym.spaces.Discrete) else (DDPG, DDPGConfig)
     return kind((states, space), schema().replace(**{**SMALL, **options, "buffer_size": 500}), seed=0)
 
@@ -51,20 +51,20 @@ def observations(count=20):
     return np.random.default_rng(0).normal(size=(count, *STATES.shape))
 
 
-def numbers(action):
-    """Return an action's numbers in a row."""
+def flatten(action):
+    """Return all numbers of an action in one vector."""
     parts = action if isinstance(action, tuple) else (action,)
-    return np.concatenate([np.ravel(part) if not isinstance(part, tuple) else numbers(part) for part in parts])
+    return np.concatenate([np.ravel(part) if not isinstance(part, tuple) else flatten(part) for part in parts])
 
 
 def assert_same_action(one, other):
-    np.testing.assert_allclose(numbers(one), numbers(other), rtol=1e-6, atol=2e-5)
+    np.testing.assert_allclose(flatten(one), flatten(other), rtol=1e-6, atol=2e-5)
     if isinstance(one, np.ndarray):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
 
 
 def assert_acts_natively(agent):
-    """Assert that the actions for one observation are the compiled ones, and up to rounding those of a batch."""
+    """Assert that single observations use the compiled policy, and agree with batches up to rounding."""
     if agent.memory.observations is not None:
         agent.memory.observations.update(np.float32(observations(50) * 3 + 1))
     for observation in observations():
@@ -75,22 +75,22 @@ def assert_acts_natively(agent):
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_network(name):
-    assert_acts_natively(agent_with(**OPTIONS[name]))
+    assert_acts_natively(make_agent(**OPTIONS[name]))
 
 
 @pytest.mark.parametrize("name", SPACES)
 def test_every_kind_of_action(name):
-    assert_acts_natively(agent_with(SPACES[name]))
+    assert_acts_natively(make_agent(SPACES[name]))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe(recipe):
     options = from_toml(DDPGConfig, read_recipe(recipe), recipe)
-    assert_acts_natively(agent_with(**options | {"hidden": (8,) * min(2, len(options.get("hidden", (8, 8))))}))
+    assert_acts_natively(make_agent(**options | {"hidden": (8,) * min(2, len(options.get("hidden", (8, 8))))}))
 
 
-def test_every_operation_of_the_numpy_program_is_known():
-    """Each on its own, with a constant; one that the compiler did not know would act slowly, unseen."""
+def test_every_operation_of_the_numpy_program_can_be_compiled():
+    """Compile each alone, with a constant: an unsupported one would silently act with the slower NumPy."""
     row, constant = np.float32([[0.5, 1, 2]]), np.float32([[4, 4, 4]])
     second = {"Reshape": np.int32([-1, 3]), "Mean": np.int32(1), "MatMul": np.ones((3, 2), np.float32)}
     unary = {"Neg", "Square", "Sqrt", "Rsqrt", "Tanh", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu"}
@@ -103,8 +103,8 @@ def test_every_operation_of_the_numpy_program_is_known():
         np.testing.assert_allclose(interpret(ir, [output], {}, [row])[0], program(row), rtol=1e-6, err_msg=operation)
 
 
-def test_what_form_an_observation_has_does_not_matter():
-    agent = agent_with()
+def test_layout_and_type_of_an_observation_do_not_matter():
+    agent = make_agent()
     observation = np.float32(observations(1)[0])
     expected = agent.predict(observation)[0]
     strided = observation[:, ::-1].copy()[:, ::-1]
@@ -117,8 +117,8 @@ def test_what_form_an_observation_has_does_not_matter():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39, -1e300])
 @pytest.mark.parametrize("state", ["warn", "raise"])
-def test_what_is_not_finite_is_refused_by_name_alone(value, state):
-    agent = agent_with()
+def test_non_finite_observations_are_refused_without_warnings(value, state):
+    agent = make_agent()
     observation = observations(1)[0]
     observation[1, 2] = value
     with warnings.catch_warnings(), np.errstate(all=state), refuses(UsageError, "observation [1, 2]"):
@@ -127,21 +127,21 @@ def test_what_is_not_finite_is_refused_by_name_alone(value, state):
 
 
 def test_an_observation_that_overflows_in_the_layers_is_refused():
-    agent = agent_with(bounding="inverting", hidden=(64, 64))
+    agent = make_agent(bounding="inverting", hidden=(64, 64))
     agent.set_parameters({name: 30 * value for name, value in agent.get_parameters().items()})
     with refuses(UsageError, "3e+38"):
         agent.predict(np.full((2, 3), 3e38))
 
 
 def test_the_largest_finite_numbers_act():
-    agent = agent_with(hidden=(4,))
+    agent = make_agent(hidden=(4,))
     agent.set_parameters({name: value * 0 for name, value in agent.get_parameters().items()})
     middle = (BOX.low + BOX.high) / 2
     np.testing.assert_array_equal(agent.predict(np.full((2, 3), np.finfo(np.float32).max))[0], middle)
 
 
-def test_a_saturated_action_is_inside_the_box():
-    agent = agent_with(output_init="fan_in")
+def test_saturated_actions_are_inside_the_box():
+    agent = make_agent(output_init="fan_in")
     agent.set_parameters({name: 100 * value for name, value in agent.get_parameters().items()})
     found = np.array([agent.predict(observation)[0] for observation in observations(50)])
     assert ((found >= BOX.low) & (found <= BOX.high)).all()
@@ -149,26 +149,26 @@ def test_a_saturated_action_is_inside_the_box():
     assert (found == BOX.high).any()
 
 
-def test_new_weights_and_statistics_act_from_the_next_call_on():
-    agent = agent_with(normalize_observations=True)
+def test_new_weights_and_statistics_apply_to_the_next_call():
+    agent = make_agent(normalize_observations=True)
     observation = observations(1)[0]
     before = agent.predict(observation)[0]
     kept = before.copy()
     agent.set_parameters({name: value + 0.1 for name, value in agent.get_parameters().items()})
     assert (agent.predict(observation)[0] != before).all()
     assert_acts_natively(agent)
-    np.testing.assert_array_equal(before, kept)  # what was returned is the caller's own
+    np.testing.assert_array_equal(before, kept)  # a returned array is not written again
 
 
 @pytest.mark.parametrize("name", ["relu", "inverting", "normalised", "norm renorm"])
-def test_learning_acts_by_it_in_one_environment(name):
-    """Without noise the action is the compiled output to the last bit; in two environments it is NumPy's."""
-    agent = agent_with(**OPTIONS[name], noise_scale=0.0, learning_starts=0)
+def test_learning_in_one_environment_acts_with_the_compiled_policy(name):
+    """Without noise the action is the compiled output, bit by bit; several environments act with NumPy."""
+    agent = make_agent(**OPTIONS[name], noise_scale=0.0, learning_starts=0)
     if agent.memory.observations is not None:
         agent.memory.observations.update(np.float32(observations(50) * 3 + 1))
     states = np.float32(observations())
     by_numpy, _ = agent.act(states)
-    agent._native_exploring_policy  # noqa: B018  compiled from the policy that is taken away here
+    agent._native_exploring_policy  # noqa: B018  compiled from the policy, which is then removed
     agent.exploring_policy = None
     for state, other in zip(states, by_numpy, strict=True):
         action = agent.act(state[None])[0]
@@ -176,21 +176,21 @@ def test_learning_acts_by_it_in_one_environment(name):
         np.testing.assert_allclose(action[0], other, rtol=1e-6, atol=2e-5)
 
 
-def test_learning_acts_by_numpy_where_each_environment_has_weights_of_its_own():
-    agent = agent_with(parameter_noise=0.5, noise_scale=0.0, learning_starts=0)
+def test_learning_with_parameter_noise_acts_with_numpy():
+    agent = make_agent(parameter_noise=0.5, noise_scale=0.0, learning_starts=0)
     state = np.float32(observations(1))
     assert np.abs(agent.act(state)[0] - agent.policy(state)).max() > 1e-3
     assert "_native_exploring_policy" not in vars(agent)
 
 
-def test_the_first_random_actions_compile_nothing():
-    agent = agent_with(learning_starts=1_000)
+def test_random_actions_before_learning_compile_nothing():
+    agent = make_agent(learning_starts=1_000)
     agent.act(np.float32(observations(1)))
     assert "_native_exploring_policy" not in vars(agent)
 
 
-def test_unbounded_predictions_that_are_clipped_are_counted():
-    agent = agent_with(bounding="inverting")
+def test_clipped_predictions_are_counted():
+    agent = make_agent(bounding="inverting")
     agent.set_parameters({name: 3 * value for name, value in agent.get_parameters().items()})
     outside = [bool((np.abs(agent._native_policy(observation)) > 1).any()) for observation in observations()]
     for observation in observations():
@@ -199,7 +199,7 @@ def test_unbounded_predictions_that_are_clipped_are_counted():
 
 
 def test_threads_get_their_own_actions_while_weights_change():
-    agent = agent_with()
+    agent = make_agent()
     states = observations(4)
     weights = agent.policy.program.parameters()
     other = [2 * array for array in weights]
@@ -225,26 +225,26 @@ def test_threads_get_their_own_actions_while_weights_change():
 
 
 @pytest.mark.parametrize("options", [{"jit": False}, {"compiler": "xla"}])
-def test_numpy_acts_where_our_compiler_is_not_wanted(options):
-    agent = agent_with(**options)
+def test_numpy_acts_if_the_compiler_is_switched_off(options):
+    agent = make_agent(**options)
     assert agent._native_policy is None
     batch = agent.policy(np.float32(observations(1)))
     np.testing.assert_array_equal(agent.predict(observations(1)[0])[0], agent.to_env(batch)[0])
 
 
-def test_numpy_acts_where_the_compiler_fails(monkeypatch):
-    expected = agent_with(jit=False).predict(observations(1)[0])[0]
+def test_numpy_acts_if_the_compiler_fails(monkeypatch):
+    expected = make_agent(jit=False).predict(observations(1)[0])[0]
 
     def fails():
         raise jit.CompilerFailure("LLVM failed")
 
     monkeypatch.setattr("ddpg.policies.native_policy.host_registers", fails)
-    agent = agent_with()
+    agent = make_agent()
     np.testing.assert_array_equal(agent.predict(observations(1)[0])[0], expected)
     assert agent._native_policy is None
 
 
-def test_the_session_acts_where_numpy_cannot():
+def test_the_session_acts_if_numpy_cannot():
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     agent = DDPG((images, BOX), DDPGConfig(hidden=(4,), buffer_size=50), actor_network=conv([(2, 3, 2)], (4,)), seed=0)
     assert agent._native_policy is None

@@ -1,4 +1,4 @@
-"""Exploration noise: scale, correlation and dt."""
+"""Exploration noise has the documented scale, correlation in time and reset."""
 
 from unittest import mock
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from ddpg import GaussianNoise, OrnsteinUhlenbeckNoise, UsageError
+from ddpg import DDPG, DDPGConfig, GaussianNoise, OrnsteinUhlenbeckNoise, UsageError
 from ddpg.policies.noise import PERIOD, PinkNoise, RepeatedNoise
 
 
@@ -16,7 +16,7 @@ def series(noise, rng, steps=100_000):
 
 
 def correlation_time(values):
-    """Steps until the autocorrelation has fallen to 1/e, from its value at lag 1."""
+    """Return the steps until the autocorrelation falls to 1/e, extrapolated from its value at lag 1."""
     values = values - values.mean()
     return -1 / np.log((values[1:] * values[:-1]).mean() / values.var())
 
@@ -48,7 +48,7 @@ def test_ou_by_hand():
     np.testing.assert_allclose(noise.sample(One())[:, 0], [0.1, 0.1875 * 0.875 + 0.1])
 
 
-def test_errors():
+def test_invalid_parameters_are_refused():
     with refuses(UsageError, "theta 0.15 dt 10"):
         OrnsteinUhlenbeckNoise(0.2, (1, 1), dt=10)
     for scale in (-0.1, np.nan):
@@ -56,14 +56,14 @@ def test_errors():
             GaussianNoise(scale, (1, 1))
 
 
-def lengths(values):
-    """Return how long each value lasts, without the last, which is cut off."""
+def durations(values):
+    """Return for how many steps each value lasts, without the last one, which is cut off."""
     starts = np.flatnonzero(np.diff(values) != 0) + 1
     return np.diff(np.concatenate([[0], starts]))
 
 
-def test_repeated_noise_lasts_as_long_as_it_should(rng):
-    """Of the draws a share of n⁻² / (1 + 1/4 + ... + 1/16²) for n steps; at any step as wide as Gaussian noise."""
+def test_repeated_noise_has_the_specified_durations(rng):
+    """A share n⁻² / (1 + 1/4 + ... + 1/16²) of the draws lasts n steps; each step has the scale of Gaussian noise."""
     noise = RepeatedNoise(0.5, (3, 2))
     samples = np.array([noise.sample(rng) for _ in range(60_000)])
     assert samples.shape == (60_000, 3, 2)
@@ -71,17 +71,18 @@ def test_repeated_noise_lasts_as_long_as_it_should(rng):
     law = np.arange(1, 17) ** -2.0
     law /= law.sum()
     for env_id in range(3):
-        lasted = lengths(samples[:, env_id, 0])
-        np.testing.assert_array_equal(lasted, lengths(samples[:, env_id, 1]))  # all numbers of an action together
-        shares = np.bincount(lasted, minlength=17)[1:] / len(lasted)
-        assert lasted.max() == 16
+        run_lengths = durations(samples[:, env_id, 0])
+        # All numbers of an action change together.
+        np.testing.assert_array_equal(run_lengths, durations(samples[:, env_id, 1]))
+        shares = np.bincount(run_lengths, minlength=17)[1:] / len(run_lengths)
+        assert run_lengths.max() == 16
         np.testing.assert_allclose(shares, law, atol=0.012)
         assert samples[:, env_id].std() == pytest.approx(0.5, rel=0.04)
     assert abs(np.corrcoef(samples[:, 0, 0], samples[:, 1, 0])[0, 1]) < 0.05
 
 
 def test_repeated_noise_by_hand():
-    """P(1) = 0.631 and P(1) + P(2) = 0.789: a draw of 0.7 lasts 2 steps, 0.1 lasts 1, the largest there is 16."""
+    """P(1) = 0.631 and P(1) + P(2) = 0.789: a draw of 0.7 lasts 2 steps, 0.1 lasts 1, the largest draw 16."""
     rng = mock.Mock()
     rng.standard_normal.side_effect = [np.float32([[1.0]]), np.float32([[-2.0]]), np.float32([[3.0]])]
     rng.random.side_effect = [np.array([0.7]), np.array([0.1]), np.array([1 - 2**-53])]
@@ -90,7 +91,7 @@ def test_repeated_noise_by_hand():
     assert found == [0.5, 0.5, -1.0, *[1.5] * 16]
 
 
-def test_an_episode_begins_with_noise_of_its_own(rng):
+def test_reset_draws_new_repeated_noise(rng):
     noise = RepeatedNoise(1.0, (2, 1))
     before = noise.sample(rng)
     noise._left[:] = 9
@@ -105,10 +106,8 @@ def test_an_episode_begins_with_noise_of_its_own(rng):
 @pytest.mark.parametrize(
     ("noise", "low", "high"), [("gaussian", -0.2, 0.2), ("repeated", 0.3, 0.8), ("pink", 0.3, 1.0)]
 )
-def test_a_run_explores_with_noise_that_lasts(noise, low, high):
-    """The correlation of one step's action with the next one's; the policy sees the same observation."""
-    from ddpg import DDPG, DDPGConfig
-
+def test_an_agents_actions_have_the_correlation_of_its_noise(noise, low, high):
+    """Correlates each action with the next one; the observation is constant."""
     box = gym.spaces.Box(-1, 1, (1,), np.float32)
     config = DDPGConfig(hidden=(4,), noise=noise, noise_scale=0.1, learning_starts=0, jit=False)
     agent = DDPG((box, box), config, seed=0)
@@ -116,9 +115,7 @@ def test_a_run_explores_with_noise_that_lasts(noise, low, high):
     assert low < np.corrcoef(actions[1:], actions[:-1])[0, 1] < high
 
 
-def test_a_run_explores_with_it():
-    from ddpg import DDPG, DDPGConfig
-
+def test_an_agent_repeats_actions_exactly_with_repeated_noise():
     box = gym.spaces.Box(-1, 1, (1,), np.float32)
     config = DDPGConfig(hidden=(4,), noise="repeated", noise_scale=0.5, learning_starts=0, jit=False)
     agent = DDPG((box, box), config, seed=0)
@@ -127,8 +124,8 @@ def test_a_run_explores_with_it():
     assert 0.3 < repeated < 0.8
 
 
-def test_pink_noise_has_power_that_falls_as_one_over_the_frequency(rng):
-    """And at any step it is as wide as Gaussian noise; numbers of an action, environments, sequences: independent."""
+def test_the_power_of_pink_noise_is_inverse_to_the_frequency(rng):
+    """Each step has the scale of Gaussian noise; numbers of an action, environments and sequences are independent."""
     noise = PinkNoise(0.5, (2, 3))
     sequences = []
     for _ in range(80):
@@ -148,19 +145,22 @@ def test_pink_noise_has_power_that_falls_as_one_over_the_frequency(rng):
 
 
 def test_pink_noise_by_hand(monkeypatch):
-    """Four steps: frequencies 0 (as 1/4), 1/4, 1/2; amplitudes 2, 2, √2; variances 8, 16, 4 are 28: times 4 / √28."""
+    """Four steps: frequencies 0 (scaled as 1/4), 1/4 and 1/2 have amplitudes 2, 2 and √2.
+
+    Their variances 8 + 16 + 4 = 28 give the factor 4 / √28.
+    """
     monkeypatch.setattr("ddpg.policies.noise.PERIOD", 4)
     rng = mock.Mock()
     rng.standard_normal.side_effect = [np.array([[[1.0, 2.0, 3.0]], [[9.0, 5.0, 9.0]]])]
     noise = PinkNoise(10.0, (1, 1))
     found = [noise.sample(rng).item() for _ in range(4)]
-    # Coefficients: 2√2, 4 + 10i, 6. A step: (first + 2 (real cos - imaginary sin) + last (-1)^t) / 4, times 4 / √28.
+    # Coefficients: 2√2, 4 + 10i, 6. A step is (first + 2 (real cos - imaginary sin) + last (-1)^t) / 4 times 4 / √28.
     first, last = 2 * np.sqrt(2), 6
     expected = np.array([first + 8 + last, first - 20 - last, first - 8 + last, first + 20 - last]) / np.sqrt(28)
     np.testing.assert_allclose(found, 10 * expected, rtol=1e-6)
 
 
-def test_pink_noise_begins_anew_with_an_episode(rng):
+def test_reset_draws_new_pink_noise(rng):
     noise = PinkNoise(1.0, (2, 1))
     for _ in range(5):
         noise.sample(rng)

@@ -1,4 +1,4 @@
-"""Noise of one's own: an object, or a function that makes one, and what it remembers beyond an episode."""
+"""Custom noise is an object or a function that creates one; checkpoints hold its state, and mistakes are refused."""
 
 import functools
 
@@ -16,7 +16,7 @@ CONFIG = DDPGConfig(hidden=(4,), learning_starts=0, updates_per_call=10_000, jit
 
 
 class Counted:
-    """0.001 for every step since it was made, 0.1 for every step of the episode."""
+    """The noise is 0.001 times its number of samples, plus 0.1 times the step of the episode."""
 
     def __init__(self, shape):
         self.total, self.steps = np.zeros(shape), np.zeros(shape)
@@ -37,7 +37,7 @@ class Counted:
 
 
 def noise(agent, steps):
-    """Return the noise in the last stored actions."""
+    """Return the noise in the stored actions of the last ``steps`` steps."""
     stored = agent.replay.arrays()
     policy = (agent.predict(stored["observations"])[0] - 1) / 3  # the box is [-2, 4]
     return (stored["actions"] - policy)[-steps:, 0]
@@ -50,17 +50,17 @@ def expected(first, length, steps):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """An agent with noise made by a function, after 8 steps in episodes of 4, and its checkpoint."""
+    """An agent whose noise a function creates, after 8 steps in episodes of 4, and its checkpoint."""
     agent = DDPG(Counting(4), CONFIG.replace(noise=Counted), seed=0).learn(8)
     return agent, agent.save(tmp_path_factory.mktemp("noise") / "checkpoint")
 
 
-def test_it_is_reset_with_episodes_and_otherwise_goes_on(saved):
+def test_noise_is_reset_with_episodes_and_keeps_its_other_state(saved):
     agent, _ = saved
     np.testing.assert_allclose(noise(agent, 8), expected(0, 4, 8), atol=1e-6)
 
 
-def test_a_checkpoint_holds_what_it_remembers_and_no_code(saved):
+def test_a_checkpoint_holds_the_state_and_no_code(saved):
     _, path = saved
     with refuses(UsageError, "noise Counted"):
         DDPG.load(path, Counting(4))
@@ -68,12 +68,12 @@ def test_a_checkpoint_holds_what_it_remembers_and_no_code(saved):
     np.testing.assert_allclose(noise(loaded.learn(4), 4), expected(8, 4, 4), atol=1e-6)
 
 
-def test_what_was_loaded_and_not_used_is_saved_again(saved, tmp_path):
+def test_a_loaded_state_is_saved_again_without_being_used(saved, tmp_path):
     again = DDPG.load(saved[1], config=CONFIG.replace(noise=Counted)).save(tmp_path / "again")
     assert checkpoint.read(again)[1]["noise"]["total"].tolist() == [[8.0]]
 
 
-def test_noise_that_takes_nothing_back_is_refused(saved):
+def test_noise_that_cannot_restore_its_state_is_refused(saved):
     class Forgetful:
         def __init__(self, shape):
             self.shape = shape
@@ -88,7 +88,7 @@ def test_noise_that_takes_nothing_back_is_refused(saved):
         DDPG.load(saved[1], Counting(4), config=CONFIG.replace(noise=Forgetful)).learn(1)
 
 
-def test_an_object_is_copied_for_each_agent_and_a_vector_gets_all_at_once():
+def test_an_object_is_copied_for_each_agent_and_samples_for_all_environments():
     given = Counted((2, 1))
     env = SyncVectorEnv(
         [lambda length=length: Counting(length) for length in (100, 2)], autoreset_mode=AutoresetMode.SAME_STEP
@@ -100,15 +100,12 @@ def test_an_object_is_copied_for_each_agent_and_a_vector_gets_all_at_once():
     assert not given.total.any()
 
 
-def test_our_own_classes_are_such_functions():
-    made = make_noise(functools.partial(OrnsteinUhlenbeckNoise, 0.2, theta=0.5), 0, 0, 0, (1, 2))
-    alike, one, other = (
-        OrnsteinUhlenbeckNoise(0.2, (1, 2), theta=0.5),
-        np.random.default_rng(0),
-        np.random.default_rng(0),
-    )
+def test_the_packages_classes_can_be_passed_as_functions():
+    created = make_noise(functools.partial(OrnsteinUhlenbeckNoise, 0.2, theta=0.5), 0, 0, 0, (1, 2))
+    reference = OrnsteinUhlenbeckNoise(0.2, (1, 2), theta=0.5)
+    one, other = np.random.default_rng(0), np.random.default_rng(0)
     for _ in range(3):
-        np.testing.assert_array_equal(made.sample(one), alike.sample(other))
+        np.testing.assert_array_equal(created.sample(one), reference.sample(other))
 
 
 @pytest.mark.parametrize(
@@ -119,35 +116,35 @@ def test_our_own_classes_are_such_functions():
         (lambda rng: "loud", "numbers"),
     ],
 )
-def test_what_it_samples_is_checked(sample, message):
-    class Own:
+def test_samples_are_checked(sample, message):
+    class Custom:
         reset = print
 
-    own = Own()
-    own.sample = sample
+    custom = Custom()
+    custom.sample = sample
     with refuses(UsageError, message):
-        make_noise(own, 0, 0, 0, (1, 2)).sample(np.random.default_rng(0))
+        make_noise(custom, 0, 0, 0, (1, 2)).sample(np.random.default_rng(0))
 
 
-def test_it_is_not_told_what_noise_on_weights_has_left(tmp_path):
-    """A run with parameter_noise goes on without it: its σ is neither the object's nor saved again."""
+def test_the_state_of_parameter_noise_is_not_restored_into_custom_noise(tmp_path):
+    """A run with parameter_noise continues with custom noise: σ is neither passed to it nor saved again."""
     saved = DDPG(Counting(4), CONFIG.replace(parameter_noise=0.2), seed=0).learn(8).save(tmp_path / "saved")
     loaded = DDPG.load(saved, Counting(4), config=CONFIG.replace(noise=Counted))
     assert loaded.behaviour.state().keys() == {"total"}
     assert loaded.learn(8).behaviour.state().keys() == {"total"}
 
 
-def test_a_name_that_is_ours_is_refused():
-    class Own(Counted):
+def test_a_reserved_name_in_the_state_is_refused():
+    class Custom(Counted):
         def state(self):
             return {"parameter_noise": self.total}
 
     with refuses(UsageError, "parameter_noise"):
-        make_noise(Own, 0, 0, 0, (1, 1)).state()
+        make_noise(Custom, 0, 0, 0, (1, 1)).state()
 
 
 @pytest.mark.parametrize(("given", "lacks"), [(object(), "sample"), (lambda shape: None, "sample")])
-def test_what_has_not_the_methods_is_refused_when_the_agent_is_made(given, lacks):
+def test_an_object_without_the_methods_is_refused_at_once(given, lacks):
     with refuses(UsageError, lacks):
         make_noise(given, 0, 0, 0, (1, 1))
 
@@ -163,7 +160,7 @@ def test_what_has_not_the_methods_is_refused_when_the_agent_is_made(given, lacks
         ({"state": lambda self: {"name": "pink"}, "restore": Counted.restore}, "name= pink"),
     ],
 )
-def test_a_state_that_no_checkpoint_can_hold_is_refused_before_anything_is_learned(methods, words):
+def test_a_state_that_no_checkpoint_can_hold_is_refused_before_learning(methods, words):
     plain = {"sample": lambda self, rng: np.zeros((1, 1)), "reset": lambda self, index: None}
     with refuses(UsageError, f"noise {words}"):
-        make_noise(type("Own", (), plain | methods)(), 0, 0, 0, (1, 1))
+        make_noise(type("Custom", (), plain | methods)(), 0, 0, 0, (1, 1))

@@ -1,7 +1,7 @@
-"""Ornstein-Uhlenbeck noise starts anew with an episode, and only where that episode is.
+"""Ornstein-Uhlenbeck noise restarts with an episode, and only in the environment of that episode.
 
-Two agents of one seed draw the same numbers z: one whose episodes never end gives them away, x′ = (1 − θ)x + σz, and
-what the other one's noise must have been follows by hand.
+Two agents with the same seed draw the same numbers z. They follow from the noise of the agent whose episodes never end,
+x′ = (1 − θ)x + σz, and give the noise that the other agent must have.
 """
 
 import numpy as np
@@ -23,9 +23,9 @@ CONFIG = DDPGConfig(
 
 
 def noise(env, count, between=None):
-    """Return the noise in the actions that an agent took, ``[steps, environments]``; it learns nothing meanwhile.
+    """Return the noise in the actions of an agent, ``[steps, environments]``; it makes no updates.
 
-    After half of them ``between(agent)`` is called.
+    After half of the steps, ``between(agent)`` is called.
     """
     agent = DDPG(env, CONFIG, seed=0)
     agent.learn(STEPS * count // 2)
@@ -38,24 +38,24 @@ def noise(env, count, between=None):
     return (stored["actions"] - policy).reshape(STEPS, count)
 
 
-def restarted(endless, every):
-    """Return the noise that the draws of ``endless`` give where it starts at 0 every so many steps."""
+def restarted(endless, period):
+    """Return the noise of the draws behind ``endless`` if it restarts at 0 after every ``period`` steps."""
     draws = endless - DECAY * np.concatenate([[0], endless[:-1]])
     values, x = [], 0.0
     for step, draw in enumerate(draws):
-        x = draw + (0.0 if step % every == 0 else DECAY * x)
+        x = draw + (0.0 if step % period == 0 else DECAY * x)
         values.append(x)
     return values
 
 
-def test_noise_starts_anew_with_an_episode():
+def test_noise_restarts_with_an_episode():
     endless = noise(Counting(1000), 1)[:, 0]
     ended = noise(Counting(5), 1)[:, 0]
     np.testing.assert_allclose(ended, restarted(endless, 5), atol=1e-5)
     assert np.abs(ended - endless).max() > 1e-3
 
 
-def test_noise_starts_anew_where_the_environment_was_used_meanwhile():
+def test_noise_restarts_after_the_environment_was_used_elsewhere():
     endless = noise(Counting(1000), 1)[:, 0]
     used = noise(Counting(1000), 1, lambda agent: evaluate(agent, agent.env, episodes=1, seed=5))[:, 0]
     np.testing.assert_allclose(used, restarted(endless, STEPS // 2), atol=1e-5)
@@ -68,7 +68,7 @@ def vector(*lengths):
     )
 
 
-def test_noise_of_the_other_environments_goes_on():
+def test_noise_of_other_environments_does_not_restart():
     endless = noise(vector(1000, 1000), 2)
     ended = noise(vector(1000, 4), 2)
     np.testing.assert_allclose(ended[:, 0], endless[:, 0], atol=1e-5)

@@ -1,4 +1,4 @@
-"""NumPy programs: the same from many threads, and operations that never overflow."""
+"""NumPy programs are safe to call and load from several threads, and their activations do not overflow."""
 
 import sys
 import threading
@@ -13,7 +13,7 @@ from ddpg.policies.standalone import OPERATIONS
 
 
 def chain(length):
-    """x + w, ``length`` times over."""
+    """Return a program that adds w to x ``length`` times."""
     steps = [ProgramStep("AddV2", (0 if number == 0 else number + 1, 1), number + 2) for number in range(length)]
     program = NumpyProgram(steps, length + 2, {}, [1], [0], length + 1)
     program.load([np.zeros(1, np.float32)])
@@ -21,16 +21,16 @@ def chain(length):
 
 
 @pytest.fixture
-def impatient():
-    """Threads give way to each other after almost every instruction."""
+def frequent_switches():
+    """Make Python switch threads after almost every instruction."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(interval)
 
 
-def in_threads(*bodies):
-    """Run all at once; return what they returned, in order."""
+def run_in_threads(*bodies):
+    """Run all functions at the same time; return their results in order."""
     results = [None] * len(bodies)
     barrier = threading.Barrier(len(bodies))
 
@@ -46,7 +46,7 @@ def in_threads(*bodies):
     return results
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("frequent_switches")
 def test_threads_get_their_own_results():
     program = chain(20)
 
@@ -54,11 +54,11 @@ def test_threads_get_their_own_results():
         observation = np.full((1, 1), number, np.float32)
         return lambda: {float(program(observation)[0, 0]) for _ in range(300)}
 
-    assert in_threads(*map(caller, range(8))) == [{float(number)} for number in range(8)]
+    assert run_in_threads(*map(caller, range(8))) == [{float(number)} for number in range(8)]
 
 
-def test_a_call_computes_with_weights_of_one_loading():
-    """0 + v - w, where every loading sets v = w; a call comes when v has its new value, and w not yet."""
+def test_a_call_uses_the_weights_of_a_single_load():
+    """The program is x + v - w, and each load sets v = w. A call happens while v is new and w is old."""
     program = NumpyProgram([ProgramStep("AddV2", (0, 1), 3), ProgramStep("Sub", (3, 2), 4)], 5, {}, [1, 2], [0], 4)
     program.load([np.zeros(1), np.zeros(1)])
     found = []
@@ -75,7 +75,7 @@ def test_a_call_computes_with_weights_of_one_loading():
     assert program(np.full((1, 1), 5.0)) == 5
 
 
-def test_weights_that_do_not_fit_change_nothing():
+def test_a_failed_load_changes_nothing():
     program = NumpyProgram([ProgramStep("AddV2", (0, 1), 3), ProgramStep("AddV2", (3, 2), 4)], 5, {}, [1, 2], [0], 4)
     program.load([np.ones(1), np.ones(1)])
     with refuses(ValueError, "shorter"):

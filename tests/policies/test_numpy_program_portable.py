@@ -1,4 +1,4 @@
-"""Outputs of the same bits on every processor: sums in one order, exponentials rounded from float64."""
+"""Portable programs give the same bits on every processor: sums in a fixed order, exponentials from float64."""
 
 import math
 
@@ -17,8 +17,8 @@ def dense(matrix, activation="Tanh"):
     return PortableProgram.of(NumpyProgram(steps, 4, {1: matrix}, [], [0], 3))
 
 
-def added_in_order(row, matrix):
-    """Return ``row @ matrix``, every product and every sum one rounding of float32, from the first row on."""
+def sum_in_order(row, matrix):
+    """Return ``row @ matrix``, summed from the first row on, rounding each product and each sum to float32."""
     totals = []
     for column in matrix.T:
         total = row[0] * column[0]
@@ -30,34 +30,34 @@ def added_in_order(row, matrix):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 70), st.integers(1, 40), st.sampled_from("CF"), st.integers(0, 2**32 - 1))
-@example(1, 13, 1, "C", 0)  # of a single column NumPy's reduction adds in pairs
-def test_products_are_added_one_after_the_other(batch, rows, columns, order, seed):
+@example(1, 13, 1, "C", 0)  # NumPy's reduction sums a single column in pairs
+def test_products_are_summed_in_order(batch, rows, columns, order, seed):
     rng = np.random.default_rng(seed)
     matrix = np.asarray(rng.standard_normal((rows, columns), np.float32), order=order)
     observations = rng.standard_normal((batch, rows), np.float32)
     found = dense(matrix, "Neg")(observations)
     assert found.dtype == np.float32
     for row, outputs in zip(observations, found, strict=True):
-        assert (-outputs).tobytes() == added_in_order(row, matrix).tobytes()
+        assert (-outputs).tobytes() == sum_in_order(row, matrix).tobytes()
 
 
-def test_the_order_matters():
-    """Otherwise the test above would see nothing: BLAS adds these in another order."""
+def test_the_order_of_summation_matters():
+    """BLAS sums these products in another order, so the test above can fail."""
     rng = np.random.default_rng(0)
     matrix, row = rng.standard_normal((256, 256), np.float32), rng.standard_normal((1, 256), np.float32)
-    assert (row @ matrix).tobytes() != added_in_order(row[0], matrix).tobytes()
+    assert (row @ matrix).tobytes() != sum_in_order(row[0], matrix).tobytes()
     np.testing.assert_allclose(row @ matrix, -dense(matrix, "Neg")(row), rtol=0, atol=1e-4)
 
 
-def test_a_tanh_is_the_nearest_float32_to_the_exact_one():
+def test_tanh_is_rounded_correctly():
     values = np.linspace(-9, 9, 2001, dtype=np.float32)[:, None]
     found = dense(np.ones((1, 1), np.float32))(values)
     assert found.tobytes() == np.array([math.tanh(value) for value in values[:, 0]], np.float32).tobytes()
 
 
 @pytest.mark.parametrize("name", sorted({*OPERATIONS} - {"MatMul", "Tanh", "Sigmoid", "Softplus", "Elu", "Selu"}))
-def test_other_operations_are_those_of_every_program(name):
-    """They add nothing but in a fixed order, and IEEE 754 prescribes each rounding."""
+def test_other_operations_are_those_of_all_programs(name):
+    """They sum in a fixed order only, and IEEE 754 prescribes each rounding."""
     assert PortableProgram.operations[name] is OPERATIONS[name]
 
 

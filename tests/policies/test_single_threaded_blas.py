@@ -1,4 +1,4 @@
-"""BLAS on one thread while a vector of environments is acted in, and as it was afterwards."""
+"""BLAS runs on one thread while an agent acts in several environments, and on as many as before afterwards."""
 
 import threading
 
@@ -12,7 +12,7 @@ from ddpg.policies.noise import GaussianNoise
 
 
 class Library:
-    """Notes what it is set to."""
+    """Records the numbers of threads that it is set to."""
 
     def __init__(self, num_threads):
         self.num_threads, self.set = num_threads, []
@@ -22,7 +22,7 @@ class Library:
         self.num_threads = num_threads
 
 
-def test_libraries_take_one_thread_within_the_outermost_block_and_as_many_as_before_behind_it():
+def test_the_outermost_block_limits_libraries_to_one_thread_and_restores_them():
     many, one, unknown = Library(6), Library(1), Library(None)
     limit = exploration.SingleThreadBlocks([many, one, unknown])
     with limit.block():
@@ -32,26 +32,26 @@ def test_libraries_take_one_thread_within_the_outermost_block_and_as_many_as_bef
     with pytest.raises(ZeroDivisionError), limit.block():
         1 / 0  # noqa: B018
     assert many.set == [1, 6, 1, 6]
-    many.num_threads = 3  # somebody else's wish since
+    many.num_threads = 3  # set by other code in between
     with limit.block():
         pass
     assert many.set[-2:] == [1, 3]
     assert one.set == unknown.set == []
 
 
-def test_blocks_of_several_threads_end_with_the_last_of_them():
+def test_overlapping_blocks_of_threads_end_with_the_last():
     library = Library(2)
     limit = exploration.SingleThreadBlocks([library])
-    within, leave = threading.Event(), threading.Event()
+    entered, leave = threading.Event(), threading.Event()
 
     def hold():
         with limit.block():
-            within.set()
+            entered.set()
             leave.wait(20)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert within.wait(20)
+    assert entered.wait(20)
     with limit.block():
         pass
     assert library.set == [1]
@@ -64,9 +64,9 @@ def blas_threads():
     return {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
 
 
-@pytest.mark.parametrize(("count", "alone"), [(1, False), (2, True)])
-def test_a_vector_is_acted_in_on_one_thread(count, alone):
-    """Of NumPy's own BLAS, set to two threads before."""
+@pytest.mark.parametrize(("count", "single"), [(1, False), (2, True)])
+def test_acting_in_several_environments_uses_one_thread(count, single):
+    """Tested with NumPy's own BLAS, set to two threads before."""
     seen = []
 
     def policy(observations):
@@ -80,5 +80,5 @@ def test_a_vector_is_acted_in_on_one_thread(count, alone):
         )
         behaviour.start(count)
         behaviour.act(policy, np.zeros((count, 3), np.float32), 0)
-        assert seen == [{1} if alone else {2}]
+        assert seen == [{1} if single else {2}]
         assert blas_threads() == {2}

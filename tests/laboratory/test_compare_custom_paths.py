@@ -1,4 +1,4 @@
-"""Paths of one's own beside the supplied ones: as the page writes them, with losses of their own, of the wrong sign."""
+"""``compare_paths`` with custom paths: those of the documentation, with their own losses, or of the wrong sign."""
 
 import warnings
 
@@ -14,8 +14,8 @@ CONFIG = DDPGConfig(hidden=(8,), batch_size=16)
 
 
 @pytest.fixture
-def not_timed_compiled(monkeypatch):
-    """Leave out the time of a path that XLA compiles, most of what a comparison costs."""
+def without_compiled_timings(monkeypatch):
+    """Skip timing the compiled paths, which takes most of a comparison's time."""
     monkeypatch.setattr("ddpg.laboratory.compare._compiled", lambda *_: None)
 
 
@@ -33,7 +33,7 @@ expectile.loss = expectile_loss
 
 
 def halved(q, target, variables):
-    """A gradient of half the loss that it says."""
+    """Return the gradient of half its declared loss."""
     return [(gradient / 2, variable) for gradient, variable in expectile(q, target, variables)]
 
 
@@ -41,12 +41,12 @@ halved.loss = expectile_loss
 
 
 def plain(q, target, variables):
-    """Mean squares by ``tf.gradients``, as the page shows it: no argument, no loss."""
+    """Mean squares by ``tf.gradients``, as in the documentation, without a declared loss."""
     loss = tf.reduce_mean(tf.square(q - tf.stop_gradient(target)))
     return list(zip(tf.gradients(loss, variables), variables, strict=True))
 
 
-def climbing(actor, critic, states):
+def negated(actor, critic, states):
     return [(-gradient, variable) for gradient, variable in chain_rule(actor, critic, states)]
 
 
@@ -60,7 +60,7 @@ def cloning(actor, critic, states, batch):
 
 
 def mostly_online(q, target, variables):
-    """Baird's mix of the residual gradient and the semi-gradient: y moves with the weights, a tenth as much."""
+    """Baird's mix of the residual gradient, weighted by 0.1, and the semi-gradient."""
     loss = tf.reduce_mean(0.1 * tf.square(q - target) + 0.9 * tf.square(q - tf.stop_gradient(target)))
     return list(zip(tf.gradients(loss, variables), variables, strict=True))
 
@@ -68,16 +68,16 @@ def mostly_online(q, target, variables):
 mostly_online.bootstraps_online = True
 
 
-def compared(td_targets, policy_gradients, config=CONFIG, seed=0):
+def compare(td_targets, policy_gradients, config=CONFIG, seed=0):
     env = gym.make("Pendulum-v1")
     return compare_paths(env, config, seed=seed, td_targets=td_targets, policy_gradients=policy_gradients)
 
 
-@pytest.mark.usefixtures("not_timed_compiled")
-def test_a_td_path_takes_its_loss_along():
+@pytest.mark.usefixtures("without_compiled_timings")
+def test_a_td_path_is_compared_with_its_own_loss():
     paths = {"stop_gradient": stop_gradient, "plain": plain, "expectile": expectile, "halved": halved}
     original = tf.gradients
-    rows = {row["path"]: row for row in compared(paths, {})["td"]}
+    rows = {row["path"]: row for row in compare(paths, {})["td"]}
     assert rows["plain"]["difference"]["equal"]
     for name in ("stop_gradient", "plain", "expectile"):
         assert rows[name]["finite_difference"]["max_relative"] < 1e-4, name
@@ -86,50 +86,50 @@ def test_a_td_path_takes_its_loss_along():
     assert tf.gradients is original
 
 
-@pytest.mark.usefixtures("not_timed_compiled")
-def test_a_wrong_sign_is_warned_of_by_name_unless_it_is_meant():
-    def meant(actor, critic, states):
-        return climbing(actor, critic, states)
+@pytest.mark.usefixtures("without_compiled_timings")
+def test_a_wrong_sign_warns_by_name_unless_its_check_is_off():
+    def unchecked(actor, critic, states):
+        return negated(actor, critic, states)
 
-    meant.sign_is_checked = False
+    unchecked.sign_is_checked = False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        report = compared({}, {"chain_rule": chain_rule, "climbing": climbing, "meant": meant})
-    told = [warning for warning in caught if "sign" in str(warning.message)]
-    assert len(told) == len({row["bounding"] for row in report["policy"]})
-    assert all("'climbing'" in str(warning.message) for warning in told)
-    assert {warning.filename for warning in told} == {__file__}  # who called compare_paths
+        report = compare({}, {"chain_rule": chain_rule, "negated": negated, "unchecked": unchecked})
+    about_signs = [warning for warning in caught if "sign" in str(warning.message)]
+    assert len(about_signs) == len({row["bounding"] for row in report["policy"]})
+    assert all("'negated'" in str(warning.message) for warning in about_signs)
+    assert {warning.filename for warning in about_signs} == {__file__}  # the caller of compare_paths
 
 
-@pytest.mark.usefixtures("not_timed_compiled")
-def test_a_td_path_of_the_wrong_sign_is_warned_of_too():
+@pytest.mark.usefixtures("without_compiled_timings")
+def test_a_wrong_sign_of_a_td_path_warns():
     def uphill(q, target, variables):
         return [(-gradient, variable) for gradient, variable in stop_gradient(q, target, variables)]
 
     with pytest.warns(UserWarning, match="'uphill'"):
-        compared({"stop_gradient": stop_gradient, "uphill": uphill}, {})
+        compare({"stop_gradient": stop_gradient, "uphill": uphill}, {})
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(5, marks=pytest.mark.slow)])
-@pytest.mark.usefixtures("not_timed_compiled")
-def test_terms_without_q_and_a_target_that_moves_are_no_wrong_sign(seed):
-    """Though their gradients point away from the central differences, which are of Q alone and of the whole error."""
+@pytest.mark.usefixtures("without_compiled_timings")
+def test_terms_without_q_and_moving_targets_do_not_warn(seed):
+    """Their gradients point away from the central differences, which cover Q alone, and all of y's gradient."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        report = compared({"mostly_online": mostly_online}, {"cloning": cloning}, CONFIG.replace(hidden=(8, 8)), seed)
+        report = compare({"mostly_online": mostly_online}, {"cloning": cloning}, CONFIG.replace(hidden=(8, 8)), seed)
     cosines = [row["finite_difference"]["cosine"] for kind in ("td", "policy") for row in report[kind]]
     assert min(cosines) < 0
 
 
 def constant_target(q, target, variables):
-    """The target is held constant by the call; the pairs are in another order."""
+    """Hold the target constant by ``stop_gradients``; return the pairs in reverse order."""
     loss = tf.reduce_mean(tf.square(q - target))
     gradients = tf.gradients([loss], variables, stop_gradients=[target], unconnected_gradients="zero")
     return list(zip(gradients, variables, strict=True))[::-1]
 
 
 def chained(actor, critic, states):
-    """The chain rule by ``tf.gradients``."""
+    """Apply the chain rule by ``tf.gradients``."""
     actions, variables = actor(states, training=True), actor.trainable_variables
     bounded = actor.bound_action_gradient(critic.action_gradient(states, actions), actions)
     gradients = tf.gradients(actions, variables, -bounded / tf.cast(tf.shape(actions)[0], tf.float32))
@@ -137,17 +137,17 @@ def chained(actor, critic, states):
 
 
 def weighed(actor, critic, states, batch):
-    """Reads Q of the replayed actions."""
+    """Scale the gradient by Q of the replayed actions."""
     scale = tf.stop_gradient(1 / tf.reduce_mean(tf.abs(critic(states, batch.actions))))
     return [(scale * gradient, variable) for gradient, variable in chain_rule(actor, critic, states)]
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("not_timed_compiled")
-def test_whatever_a_path_calls_is_compared_and_traced_as_a_whole():
-    """Each one's arrow at the weights has the norm of its gradient; weighed by what comes after the backward pass."""
+@pytest.mark.usefixtures("without_compiled_timings")
+def test_paths_of_other_calls_are_compared_and_traced():
+    """The edge to the weights has the gradient's norm before ``weighed`` scales the result of the backward pass."""
     policies = {"chain_rule": chain_rule, "chained": chained, "cloning": cloning, "weighed": weighed}
-    report = compared({"stop_gradient": stop_gradient, "constant_target": constant_target}, policies)
+    report = compare({"stop_gradient": stop_gradient, "constant_target": constant_target}, policies)
     rows = {(row["path"], row.get("bounding")): row for kind in ("td", "policy") for row in report[kind]}
     edges = {key: {(e["source"], e["destination"]): e for e in row["edges"]} for key, row in rows.items()}
     constant = rows["constant_target", None]
@@ -160,20 +160,20 @@ def test_whatever_a_path_calls_is_compared_and_traced_as_a_whole():
     for path, bounding in [key for key in rows if key[1] is not None]:
         row, drawn = rows[path, bounding], edges[path, bounding]
         assert (path in ("chain_rule", "chained")) == row["difference"]["equal"]
-        of = rows["chain_rule" if path == "weighed" else path, bounding]
-        assert drawn["actor", "mu"]["norm"] == pytest.approx(of["gradient_norm"], rel=1e-5)
+        unscaled = rows["chain_rule" if path == "weighed" else path, bounding]
+        assert drawn["actor", "mu"]["norm"] == pytest.approx(unscaled["gradient_norm"], rel=1e-5)
         assert (path == "cloning") == (("a", "start") in drawn)
         assert drawn["bounding", "start"]["stopped"]
 
 
-def layers(states, actions=None):
+def dense_layer(states, actions=None):
     x = states if actions is None else tf.concat([states, actions], axis=1)
     return tf.nn.tanh(tf.matmul(x, tf.compat.v1.get_variable("w", [int(x.shape[-1]), 5])))
 
 
-def test_networks_of_ones_own_are_the_ones_that_are_compared():
-    config = CONFIG.replace(actor_network=layers, critic_network=layers)
-    report = compared({"stop_gradient": stop_gradient, "plain": plain}, {"chain_rule": chain_rule}, config)
+def test_custom_networks_are_compared():
+    config = CONFIG.replace(actor_network=dense_layer, critic_network=dense_layer)
+    report = compare({"stop_gradient": stop_gradient, "plain": plain}, {"chain_rule": chain_rule}, config)
     assert all(row["finite_difference"]["max_relative"] < 1e-4 for kind in ("td", "policy") for row in report[kind])
     assert report["td"][1]["difference"]["equal"]
-    assert report["td"][0]["gradient_norm"] != compared({"stop_gradient": stop_gradient}, {})["td"][0]["gradient_norm"]
+    assert report["td"][0]["gradient_norm"] != compare({"stop_gradient": stop_gradient}, {})["td"][0]["gradient_norm"]
