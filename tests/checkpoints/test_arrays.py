@@ -1,4 +1,4 @@
-"""Files of arrays: what the safetensors library reads and writes too, without holding anything twice."""
+"""Array files are compatible with the safetensors library, and are written and read without copies in memory."""
 
 import hashlib
 import tracemalloc
@@ -29,7 +29,7 @@ def table(arrays):
     return msgspec.convert(array_files.describe(arrays), dict[str, ArraySpec])
 
 
-def same(found, expected):
+def assert_same(found, expected):
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
@@ -37,24 +37,24 @@ def same(found, expected):
 
 
 @pytest.mark.parametrize("arrays", [MIXED, replay(), {}], ids=["mixed", "replay", "none"])
-def test_the_library_reads_what_we_write(tmp_path, arrays, monkeypatch):
-    monkeypatch.setattr(array_files, "CHUNK", 16)  # most arrays take several pieces
+def test_the_safetensors_library_reads_our_files(tmp_path, arrays, monkeypatch):
+    monkeypatch.setattr(array_files, "CHUNK", 16)  # most arrays take several chunks
     path = tmp_path / "a.safetensors"
     checksum = array_files.write(path, arrays)
     assert checksum == hashlib.sha256(path.read_bytes()).hexdigest()
-    same(safetensors.numpy.load_file(path), arrays)
-    same(array_files.read(path, table(arrays), checksum), arrays)
+    assert_same(safetensors.numpy.load_file(path), arrays)
+    assert_same(array_files.read(path, table(arrays), checksum), arrays)
 
 
-def test_we_read_what_the_library_writes(tmp_path):
+def test_we_read_files_of_the_safetensors_library(tmp_path):
     arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in MIXED.items()}
     data = safetensors.numpy.save(arrays)
     (tmp_path / "a.safetensors").write_bytes(data)
-    same(array_files.read(tmp_path / "a.safetensors", table(arrays), hashlib.sha256(data).hexdigest()), arrays)
+    assert_same(array_files.read(tmp_path / "a.safetensors", table(arrays), hashlib.sha256(data).hexdigest()), arrays)
 
 
-def test_arrays_begin_at_whole_words(tmp_path):
-    """Of 8 bytes: five bytes before it would put an array of float64 off its place."""
+def test_arrays_are_aligned(tmp_path):
+    """An array of five bytes must not shift the float64 array after it."""
     path = tmp_path / "a.safetensors"
     array_files.write(path, MIXED)
     data = path.read_bytes()
@@ -67,7 +67,7 @@ def test_arrays_begin_at_whole_words(tmp_path):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("row", [0, 5000, 9999])
-def test_the_first_bad_number_is_named(monkeypatch, bad, row):
+def test_the_first_non_finite_number_is_named(monkeypatch, bad, row):
     monkeypatch.setattr(array_files, "CHUNK", 4000)
     array = np.zeros((10_000, 2), np.float32)
     array[row:, 1] = bad
@@ -77,8 +77,8 @@ def test_the_first_bad_number_is_named(monkeypatch, bad, row):
         array_files.check_finite("variables", {"b": np.float32(np.nan).reshape(())})
 
 
-def test_nothing_is_held_twice(tmp_path):
-    """32 MB: written with 10 MB at the most beside them, read with 10 MB beside what is returned."""
+def test_arrays_are_not_copied_in_memory(tmp_path):
+    """For 32 MB of arrays, writing allocates at most 10 MB, and reading at most 10 MB beyond its result."""
     arrays = {"a": np.ones((2, 4_000_000), np.float32).T}
     path = tmp_path / "a.safetensors"
     tracemalloc.start()

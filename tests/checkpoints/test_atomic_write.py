@@ -1,4 +1,4 @@
-"""Small files that are replaced whole or not at all."""
+"""Small files are replaced atomically: a reader or an error sees the old file or the complete new one."""
 
 import os
 import stat
@@ -14,13 +14,13 @@ from ddpg.errors import UsageError
 @pytest.mark.parametrize(
     ("name", "begins"), [("a.png", b"\x89PNG"), ("a.PDF", b"%PDF"), ("a.svg", b"<?xml"), ("a", b"\x89PNG")]
 )
-def test_a_picture_is_of_the_kind_that_its_name_says(name, begins, tmp_path):
+def test_the_suffix_selects_the_format_of_a_picture(name, begins, tmp_path):
     assert atomic_write.write_figure(tmp_path / name, Figure((1, 1))) == tmp_path / name
     assert (tmp_path / name).read_bytes().startswith(begins)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_who_reads_a_picture_while_it_is_drawn_again_reads_the_old_one(tmp_path):
+def test_an_open_picture_can_be_read_while_it_is_replaced(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(b"old")
     with path.open("rb") as reader:
@@ -29,7 +29,7 @@ def test_who_reads_a_picture_while_it_is_drawn_again_reads_the_old_one(tmp_path)
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_that_does_not_fit_leaves_the_old_one(tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_old_picture(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
     path.write_bytes(b"old")
 
@@ -43,13 +43,13 @@ def test_a_picture_that_does_not_fit_leaves_the_old_one(tmp_path, monkeypatch):
     assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [("a.png", b"old")]
 
 
-def test_a_folder_that_is_not_there_is_told_of_the_picture(tmp_path):
+def test_a_missing_folder_is_reported_with_the_pictures_path(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         atomic_write.write_figure(tmp_path / "none" / "a.png", Figure((1, 1)))
     assert caught.value.filename == str(tmp_path / "none" / "a.png")
 
 
-def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_left_beside_it(tmp_path):
+def test_a_folder_at_the_path_is_named_and_no_temporary_file_is_left(tmp_path):
     path = tmp_path / "table.csv"
     path.mkdir()
     with refuses(OSError, "table.csv") as caught:
@@ -60,14 +60,14 @@ def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_left_beside_it(
 
 
 @pytest.mark.parametrize("name", ["pictures", "pictures.png"])
-def test_a_folder_is_no_picture(name, tmp_path):
+def test_a_folder_is_refused_as_a_picture(name, tmp_path):
     (tmp_path / name).mkdir()
     with refuses(UsageError, f"{str(tmp_path / name)!r} directory file"):
         atomic_write.check_figure(tmp_path / name)
 
 
-def special(kind, path):
-    """Make a ``pipe``, a ``device`` or a ``symbolic link`` to itself; return its status."""
+def make_special(kind, path):
+    """Create a ``pipe``, a ``device`` or a ``symbolic link`` to itself; return its status."""
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "device":
@@ -84,19 +84,19 @@ def special(kind, path):
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "symbolic link"])
 @pytest.mark.parametrize("name", ["a.png", "a"])
-def test_what_is_no_file_is_not_replaced(kind, name, tmp_path):
+def test_special_files_are_not_replaced(kind, name, tmp_path):
     path = tmp_path / name
-    before = special(kind, path)
+    before = make_special(kind, path)
     with refuses(UsageError, f"{str(path)!r} {kind} file"):
         atomic_write.check_figure(path)
     assert os.lstat(path) == before
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_picture_at_a_link_is_written_to_its_target(there, tmp_path):
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_picture_at_a_link_is_written_to_its_target(exists, tmp_path):
     link, target = tmp_path / "a.png", tmp_path / "elsewhere" / "b.png"
     target.parent.mkdir()
-    if there:
+    if exists:
         target.write_bytes(b"old")
     link.symlink_to(target)
     written = atomic_write.write_figure(atomic_write.check_figure(link), Figure((1, 1)))
@@ -109,13 +109,13 @@ def test_a_picture_at_a_link_is_written_to_its_target(there, tmp_path):
         atomic_write.check_figure(link)
 
 
-def test_a_file_in_the_place_of_the_folder_is_told_of_the_picture(tmp_path):
+def test_a_file_at_the_folders_path_is_reported_with_the_full_path(tmp_path):
     (tmp_path / "file").touch()
     with refuses(OSError) as caught:
         atomic_write.write_text(tmp_path / "file" / "a.csv", "1\n")
     assert caught.value.filename == str(tmp_path / "file" / "a.csv")
 
 
-def test_text_is_written_as_it_is(tmp_path):
+def test_text_is_written_without_newline_translation(tmp_path):
     atomic_write.write_text(tmp_path / "a", "∇\r\n1\n")
     assert (tmp_path / "a").read_bytes() == "∇\r\n1\n".encode()

@@ -1,4 +1,4 @@
-"""Checkpoints: complete, checked, safe to load, and never half-written."""
+"""Checkpoints are complete, verified, safe to load and never half-written."""
 
 import inspect
 import itertools
@@ -19,13 +19,13 @@ from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.checkpoints.space_json import describe_space, restore_space
 
-# Not compiled where compiling is not the point.
+# Without compilation, which only some tests need.
 SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
-STEPPED = SMALL.replace(td_target="placeholder", updates_per_call=1)  # where the driver is not: built sooner
+STEPPED = SMALL.replace(td_target="placeholder", updates_per_call=1)  # builds faster, for tests of any driver
 GROUPS = {"variables": {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3).T, "b": np.asarray(3)}}
 
 
-def agent_and_env(config=SMALL, **options):
+def make_agent(config=SMALL, **options):
     return DDPG(Counting(7), config, seed=0, **options)
 
 
@@ -36,7 +36,7 @@ def state(agent):
 # -- the format ---------------------------------------------------------------------------------------
 
 
-def test_arrays_come_back_as_they_were(tmp_path):
+def test_arrays_survive_writing_and_reading(tmp_path):
     checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     manifest, groups = checkpoint.read(tmp_path / "c")
     assert manifest["num_timesteps"] == 1
@@ -46,7 +46,7 @@ def test_arrays_come_back_as_they_were(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
-def test_replacing_leaves_only_the_new_one(tmp_path):
+def test_only_the_new_checkpoint_is_left_after_a_replacement(tmp_path):
     checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     checkpoint.write(tmp_path / "c", fields(num_timesteps=2), GROUPS)
     assert checkpoint.read(tmp_path / "c")[0]["num_timesteps"] == 2
@@ -54,17 +54,17 @@ def test_replacing_leaves_only_the_new_one(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no handle for a directory")
-def test_all_of_it_is_flushed_and_the_rename_too_before_the_old_one_goes(tmp_path, monkeypatch):
+def test_files_and_rename_are_flushed_before_the_old_checkpoint_is_removed(tmp_path, monkeypatch):
     checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     flushed = {}
     fsync = os.fsync
 
-    def noted(descriptor):
+    def recording_fsync(descriptor):
         names = sorted(path.name for path in tmp_path.iterdir())
         flushed.setdefault(os.fstat(descriptor).st_ino, names)
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "fsync", recording_fsync)
     new = checkpoint.write(tmp_path / "c", fields(num_timesteps=2), GROUPS)
     aside, old = target_dir.staging_path(new).name, target_dir.backup_path(new).name
     for path in (*new.iterdir(), new):
@@ -72,7 +72,7 @@ def test_all_of_it_is_flushed_and_the_rename_too_before_the_old_one_goes(tmp_pat
     assert flushed[tmp_path.stat().st_ino] == sorted([old, "c"])
 
 
-def test_between_the_two_renames_the_old_one_is_found(tmp_path):
+def test_the_old_checkpoint_is_found_between_the_two_renames(tmp_path):
     checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     (tmp_path / "c").rename(tmp_path / ".c.ddpg-old")
     assert checkpoint.read(checkpoint.find(tmp_path / "c"))[0]["num_timesteps"] == 1
@@ -112,8 +112,8 @@ def test_damage_is_named(tmp_path, damage, message):
         checkpoint.read(path)
 
 
-def test_full_disk_leaves_the_old_one(tmp_path):
-    """A limit on file sizes stands for the full disk: the kernel refuses the write either way."""
+def test_a_full_disk_keeps_the_old_checkpoint(tmp_path):
+    """A limit on file sizes simulates the full disk: in both cases the kernel refuses the write."""
     import resource
 
     checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
@@ -130,13 +130,13 @@ def test_full_disk_leaves_the_old_one(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
-KILLED_AT_EVERY_STEP = """
+KILL_AT_EVERY_STEP = """
 import itertools, json, os, signal, sys
 import numpy as np
 from ddpg.checkpoints import checkpoint, target_dir
 
 path, fields = sys.argv[1], json.loads(sys.argv[2])
-STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")  # raised by Python before the file system is asked
+STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")  # audit events that precede the system calls
 
 
 def write(number):
@@ -163,20 +163,20 @@ for number in itertools.count(1):
 """
 
 
-def test_kill_before_any_step_leaves_a_whole_one(tmp_path):
-    """Before every opening, renaming and removing in turn, each on what the kills before have left."""
-    arguments = [sys.executable, "-c", KILLED_AT_EVERY_STEP, str(tmp_path / "c"), json.dumps(fields())]
+def test_a_kill_before_any_step_leaves_a_complete_checkpoint(tmp_path):
+    """Kills before each open, rename and removal in turn; each run starts with what the last kill left."""
+    arguments = [sys.executable, "-c", KILL_AT_EVERY_STEP, str(tmp_path / "c"), json.dumps(fields())]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert len(rows) > 8  # two files, their directories, two renames, and what is removed
-    assert all(whole == "True" for *_, whole in rows)
+    assert len(rows) > 8  # two files, their directories, two renames, and the removals
+    assert all(complete == "True" for *_, complete in rows)
     found = [0, *(int(x) for _, x, _ in rows)]
     assert all(new in (old, number) for number, (old, new) in enumerate(itertools.pairwise(found), start=1))
     assert found[-1] == len(rows)  # the last one was not killed
-    assert 0 < len(set(found) - {0}) < len(rows)  # some came too early, some after the new one was in place
+    assert 0 < len(set(found) - {0}) < len(rows)  # some kills came before the new one was in place, some after
 
 
-WRITING_FOR_EVER = """
+WRITE_FOREVER = """
 import itertools, json, sys
 import numpy as np
 from ddpg.checkpoints import checkpoint, target_dir
@@ -190,8 +190,8 @@ for number in itertools.count():
 
 
 @pytest.mark.parametrize("writes", [1, 2, 5])
-def test_kill_in_the_midst_of_writing_leaves_a_whole_one(tmp_path, writes):
-    arguments = [sys.executable, "-c", WRITING_FOR_EVER, str(tmp_path / "c"), json.dumps(fields())]
+def test_a_kill_during_writing_leaves_a_complete_checkpoint(tmp_path, writes):
+    arguments = [sys.executable, "-c", WRITE_FOREVER, str(tmp_path / "c"), json.dumps(fields())]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         numbers = [process.stdout.readline() for _ in range(writes)]
         process.kill()  # while the next one is being written
@@ -202,12 +202,12 @@ def test_kill_in_the_midst_of_writing_leaves_a_whole_one(tmp_path, writes):
 
 
 def discrete(n, start=0, dtype=np.int64):
-    """A Discrete space of a dtype, where this gymnasium has them: 1.1 has int64 alone."""
+    """Return a Discrete space of a dtype, if this gymnasium supports it: 1.1 has only int64."""
     known = "dtype" in inspect.signature(gym.spaces.Discrete.__init__).parameters
     return gym.spaces.Discrete(n, start=start, **({"dtype": dtype} if known else {}))
 
 
-def test_a_dtype_that_this_gymnasium_does_not_have_is_one_line(monkeypatch):
+def test_a_dtype_that_this_gymnasium_lacks_is_refused(monkeypatch):
     class Old(gym.spaces.Discrete):
         def __init__(self, n, seed=None, start=0):
             super().__init__(n, seed, start)
@@ -227,19 +227,29 @@ def test_a_dtype_that_this_gymnasium_does_not_have_is_one_line(monkeypatch):
         gym.spaces.Discrete(3, start=2),
         discrete(3, start=-2, dtype=np.int8),
         gym.spaces.Tuple([discrete(2, dtype=np.int32), gym.spaces.Box(0, 1, (1,))]),
+        gym.spaces.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (2,), np.int64),
+        gym.spaces.Box(-1.0, 1.0, (), np.float32),
+        gym.spaces.Box(-1.0, 1.0, (0,), np.float32),
+        gym.spaces.Box(0, 1, (2,), np.bool_),
+        gym.spaces.Box(-1e-40, 0.1, (3, 2), np.float16),
+        gym.spaces.Tuple([gym.spaces.Discrete(3, start=-2), gym.spaces.Tuple([gym.spaces.Box(-1.0, 2.0, (2,))] * 3)]),
+        gym.spaces.OneOf([gym.spaces.Box(-1.0, 2.0, (2,)), gym.spaces.Box(-1.0, 1.0, (0,))]),
     ],
+    ids=str,
 )
 def test_spaces_survive_json(space):
-    assert restore_space(json.loads(json.dumps(describe_space(space)))) == space
+    restored = restore_space(json.loads(json.dumps(describe_space(space))))
+    assert restored == space
+    assert restored.dtype == space.dtype
 
 
-def test_numbers_that_their_dtype_does_not_hold():
+def test_a_discrete_space_outside_its_dtype_is_refused():
     description = {"type": "Discrete", "n": 200, "start": 0, "dtype": "int8"}
     with refuses(UsageError, "start 0 200 int8"):
         restore_space(description)
 
 
-def test_find(tmp_path):
+def test_find_and_its_refusals(tmp_path):
     with refuses(UsageError, "checkpoint"):
         checkpoint.find(tmp_path / "nowhere")
     with refuses(UsageError, "ddpg.load_policy('zoo:Pendulum-v1')"):
@@ -250,10 +260,10 @@ def test_find(tmp_path):
     with refuses(UsageError, "not a run directory"):
         checkpoint.find(tmp_path)
     (tmp_path / "config.json").touch()
-    for _ in range(2):  # without a folder of checkpoints, and with an empty one
-        with refuses(UsageError, f"{tmp_path} run no checkpoint yet") as told:
+    for _ in range(2):  # first without a folder of checkpoints, then with an empty one
+        with refuses(UsageError, f"{tmp_path} run no checkpoint yet") as caught:
             checkpoint.find(tmp_path)
-        assert "not a run directory" not in str(told.value)
+        assert "not a run directory" not in str(caught.value)
         (tmp_path / "checkpoints").mkdir(exist_ok=True)
     for name in ("900", "1000", "best"):
         checkpoint.write(tmp_path / "checkpoints" / name, fields(), GROUPS)
@@ -279,8 +289,8 @@ def test_find(tmp_path):
     [SMALL.replace(jit=True), STEPPED.replace(norm="batch"), STEPPED.replace(bounding="inverting")],
     ids=["compiled", "batch", "inverting"],
 )
-def test_loaded_agent_is_the_saved_one(tmp_path, config):
-    agent = agent_and_env(config).learn(60)
+def test_a_loaded_agent_equals_the_saved_one(tmp_path, config):
+    agent = make_agent(config).learn(60)
     agent.save(tmp_path / "c")
     loaded = DDPG.load(tmp_path / "c")
     assert loaded.config == agent.config
@@ -298,8 +308,8 @@ def test_loaded_agent_is_the_saved_one(tmp_path, config):
         np.testing.assert_array_equal(after[name], value)
 
 
-def test_saved_at_an_episodes_end_goes_on_as_if_it_had_not_stopped(tmp_path):
-    """The environment here restarts the same way whatever its seed, so that nothing else differs."""
+def test_resuming_at_an_episodes_end_equals_an_uninterrupted_run(tmp_path):
+    """This environment restarts in the same state for every seed, so that nothing else differs."""
 
     class Same(Counting):
         def reset(self, **kwargs):
@@ -316,8 +326,8 @@ def test_saved_at_an_episodes_end_goes_on_as_if_it_had_not_stopped(tmp_path):
         np.testing.assert_array_equal(actual[name], value)
 
 
-def test_without_replay(tmp_path):
-    agent_and_env(STEPPED).learn(30).save(tmp_path / "c", replay=False)
+def test_a_checkpoint_without_replay_is_loaded(tmp_path):
+    make_agent(STEPPED).learn(30).save(tmp_path / "c", replay=False)
     loaded = DDPG.load(tmp_path / "c")
     assert len(loaded.replay) == 0
     assert loaded.num_timesteps == 30
@@ -325,11 +335,11 @@ def test_without_replay(tmp_path):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A checkpoint of an agent that has done nothing."""
-    return agent_and_env().save(tmp_path_factory.mktemp("saved") / "c")
+    """A checkpoint of an agent before its first step."""
+    return make_agent().save(tmp_path_factory.mktemp("saved") / "c")
 
 
-def test_other_environment_is_refused(saved):
+def test_another_environment_is_refused(saved):
     with refuses(UsageError, "observation space Box"):
         DDPG.load(saved, gym.make("Pendulum-v1"))
     space = gym.spaces.Box(-2.0, 5.0, (1,), np.float32)
@@ -337,7 +347,7 @@ def test_other_environment_is_refused(saved):
         DDPG.load(saved, Counting(7, action_space=space))
 
 
-def test_other_shapes_are_refused(saved):
+def test_another_architecture_is_refused(saved):
     with refuses(UsageError, "(2, 8) (2, 9)"):
         DDPG.load(saved, config=SMALL.replace(hidden=(9,)))
     with refuses(UsageError, "lacks"):
@@ -347,7 +357,7 @@ def test_other_shapes_are_refused(saved):
 
 
 @pytest.mark.parametrize("option", ["normalize_rewards", "normalize_observations"])
-def test_statistics_that_were_not_saved_are_named_by_their_option(saved, option):
+def test_missing_statistics_are_named_by_their_option(saved, option):
     with refuses(UsageError, option, "saved without"):
         DDPG.load(saved, config=SMALL.replace(**{option: True}))
 
@@ -355,16 +365,16 @@ def test_statistics_that_were_not_saved_are_named_by_their_option(saved, option)
 @pytest.mark.parametrize(
     ("numbers", "words"), [([1e300] * 8, "not finite as float32"), ([[1], [2, 3]], "different shapes")]
 )
-def test_parameters_that_no_variable_can_hold_are_refused(numbers, words):
-    agent = agent_and_env()
+def test_invalid_parameters_are_refused(numbers, words):
+    agent = make_agent()
     before = agent.get_parameters()
     with refuses(UsageError, "parameter actor/hidden_0/b:0", words):
         agent.set_parameters({"actor/hidden_0/b:0": numbers}, exact_match=False)
     np.testing.assert_array_equal(agent.get_parameters()["actor/hidden_0/b:0"], before["actor/hidden_0/b:0"])
 
 
-def test_networks_of_ones_own_are_asked_for(tmp_path):
-    agent = agent_and_env(actor_network=lambda states: states)
+def test_loading_requires_custom_networks(tmp_path):
+    agent = make_agent(actor_network=lambda states: states)
     agent.save(tmp_path / "c")
     with refuses(UsageError, "actor_network load(path,"):
         DDPG.load(tmp_path / "c")
@@ -372,14 +382,14 @@ def test_networks_of_ones_own_are_asked_for(tmp_path):
     np.testing.assert_array_equal(loaded.predict(np.ones(2))[0], agent.predict(np.ones(2))[0])
 
 
-def test_callables_in_the_config_are_asked_for(tmp_path):
+def test_loading_requires_callables_of_the_config(tmp_path):
     from ddpg.gradients import policy
 
-    def mine(actor, critic, states):
+    def custom_path(actor, critic, states):
         return policy.chain_rule(actor, critic, states)
 
-    config = SMALL.replace(policy_gradient=mine)
-    agent_and_env(config).save(tmp_path / "c")
-    with refuses(UsageError, "policy_gradient mine"):
+    config = SMALL.replace(policy_gradient=custom_path)
+    make_agent(config).save(tmp_path / "c")
+    with refuses(UsageError, "policy_gradient custom_path"):
         DDPG.load(tmp_path / "c")
-    assert DDPG.load(tmp_path / "c", config=config).config.policy_gradient is mine
+    assert DDPG.load(tmp_path / "c", config=config).config.policy_gradient is custom_path

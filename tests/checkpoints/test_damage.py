@@ -1,4 +1,4 @@
-"""Damaged and crafted checkpoints by the thousand: every one is refused in one line, or says what it said before."""
+"""Thousands of damaged and forged checkpoints are refused in one line, or read without any change."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ FILES = ("manifest.json", "variables.safetensors", "replay.safetensors")
 
 
 class Sound:
-    """A sound checkpoint, its files' bytes, and what it reads as."""
+    """A valid checkpoint: its files' bytes, and the result of reading it."""
 
     def __init__(self, path):
         self.path = checkpoint.write(path, fields(), GROUPS)
@@ -30,28 +30,28 @@ class Sound:
         self.changed = set()
 
     def put(self, files):
-        """Write these files; those that an earlier case has changed are what they were."""
+        """Write these files, and restore those that an earlier case has changed."""
         for name, data in {**{name: self.files[name] for name in self.changed}, **files}.items():
             (self.path / name).write_bytes(data)
         self.changed = set(files)
 
     def refusal(self):
-        """What reading says, and what it returns."""
+        """Read the checkpoint; return the error message and ``None``, or ``None`` and the result."""
         try:
             return None, checkpoint.read(self.path)
         except UsageError as error:
             return str(error), None
 
     def is_refused(self):
-        """Whether reading fails as it should; where it does not, every number is what it was."""
+        """Return whether reading is refused in one line; otherwise assert that the result has not changed."""
         message, found = self.refusal()
         if message is not None:
             assert message.isprintable()
             assert str(self.path) in message
-            assert len(message) < 1_200  # a path, and what the document is, shortened
+            assert len(message) < 1_200  # a path, and a shortened value
             return True
         manifest, groups = found
-        assert repr(manifest_in_order(manifest)) == repr(manifest_in_order(self.manifest))
+        assert repr(sort_keys(manifest)) == repr(sort_keys(self.manifest))
         assert groups.keys() == self.groups.keys()
         for group, arrays in self.groups.items():
             assert groups[group].keys() == arrays.keys()
@@ -61,10 +61,10 @@ class Sound:
         return False
 
 
-def manifest_in_order(value):
-    """Values whose ``repr`` tells 1 from 1.0 and from True, whatever the order of their keys."""
+def sort_keys(value):
+    """Return a document with sorted keys, so that comparing its ``repr`` distinguishes 1, 1.0 and True."""
     if isinstance(value, dict):
-        return {name: manifest_in_order(value[name]) for name in sorted(value)}
+        return {name: sort_keys(value[name]) for name in sorted(value)}
     return value
 
 
@@ -73,22 +73,22 @@ def sound(tmp_path_factory):
     return Sound(tmp_path_factory.mktemp("damaged") / "c")
 
 
-# -- damage, which no checksum was made for -----------------------------------------------------------
+# -- damage: the checksums do not match ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_other_byte_counts(sound, name):
+def test_changes_of_every_other_byte_are_detected(sound, name):
     data, rng = sound.files[name], random.Random(name)
     for position in range(rng.randrange(2), len(data), 2):
         damaged = bytearray(data)
         damaged[position] ^= 1 << rng.randrange(8)
         sound.put({name: bytes(damaged)})
-        # A space of the manifest may turn into another; of the arrays' files every bit is checked.
+        # White space in the manifest may change to other white space; in array files every bit is checked.
         assert sound.is_refused() or (name == "manifest.json" and bytes([data[position]]).isspace())
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_cut_is_seen(sound, name):
+def test_truncation_is_detected(sound, name):
     for length in range(0, len(sound.files[name]) - 1, 7):
         sound.put({name: sound.files[name][:length]})
         assert sound.is_refused()
@@ -97,43 +97,43 @@ def test_every_cut_is_seen(sound, name):
 @st.composite
 def damages(draw, data):
     """Return ``data`` after some insertions, removals, swaps and overwritings."""
-    whole = bytearray(data)
+    damaged = bytearray(data)
     for _ in range(draw(st.integers(1, 3))):
-        start = draw(st.integers(0, len(whole)))
-        end = draw(st.integers(start, min(len(whole), start + 64)))
+        start = draw(st.integers(0, len(damaged)))
+        end = draw(st.integers(start, min(len(damaged), start + 64)))
         match draw(st.sampled_from(["insert", "remove", "overwrite", "repeat", "move"])):
             case "insert":
-                whole[start:start] = draw(st.binary(min_size=1, max_size=20))
+                damaged[start:start] = draw(st.binary(min_size=1, max_size=20))
             case "remove":
-                del whole[start:end]
+                del damaged[start:end]
             case "overwrite":
-                whole[start:end] = draw(st.binary(min_size=end - start, max_size=end - start))
+                damaged[start:end] = draw(st.binary(min_size=end - start, max_size=end - start))
             case "repeat":
-                whole[start:start] = whole[start:end]
+                damaged[start:start] = damaged[start:end]
             case "move":
-                piece = whole[start:end]
-                del whole[start:end]
-                place = draw(st.integers(0, len(whole)))
-                whole[place:place] = piece
-    return bytes(whole)
+                piece = damaged[start:end]
+                del damaged[start:end]
+                place = draw(st.integers(0, len(damaged)))
+                damaged[place:place] = piece
+    return bytes(damaged)
 
 
 @settings(max_examples=400, suppress_health_check=list(HealthCheck), database=None)
 @given(values=st.data())
-def test_any_damage_is_seen(sound, values):
+def test_random_damage_is_detected(sound, values):
     name = values.draw(st.sampled_from(FILES))
     sound.put({name: values.draw(damages(sound.files[name]))})
-    sound.is_refused()  # or it says what it said
+    sound.is_refused()  # or asserts that the result has not changed
 
 
 @pytest.mark.parametrize("one", FILES)
 @pytest.mark.parametrize("other", FILES)
-def test_swapped_files_are_seen(sound, one, other):
+def test_swapped_files_are_detected(sound, one, other):
     sound.put({one: sound.files[other], other: sound.files[one]})
     assert sound.is_refused() == (one != other)
 
 
-# -- crafted: the checksums fit -----------------------------------------------------------------------
+# -- forgery: the checksums match ---------------------------------------------------------------------
 
 WRONG = [
     *(None, True, -1, 0.5, 2**53 + 1, 2**63, 2**128, -(2**64), 10**38, 1e12, -1e300, 1e308),
@@ -142,12 +142,12 @@ WRONG = [
 ]
 
 
-def places(value, path=()):
-    """Every place in a document: keys and indices from the top."""
+def paths_in(value, path=()):
+    """Yield the path of every value in a document: keys and indices from the top."""
     if path:
         yield path
     for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
-        yield from places(value[key], (*path, key))
+        yield from paths_in(value[key], (*path, key))
 
 
 def changed(document, path, value):
@@ -168,13 +168,13 @@ def removed(document, path):
     return document
 
 
-def outcome(sound, document):
-    """Put a manifest whose checksum fits; whether it is refused, in one line. It must be what is read, otherwise."""
+def is_manifest_refused(sound, document):
+    """Write a manifest; return whether it is refused in one line, and otherwise assert that it is read unchanged."""
     sound.put({"manifest.json": json.dumps(document).encode()})
     message, found = sound.refusal()
     if message is not None:
         assert message.isprintable()
-        assert len(message) < 1_200  # a path, and what the document is, shortened
+        assert len(message) < 1_200  # a path, and a shortened value
         return True
     manifest, groups = found
     assert manifest == json.loads(json.dumps(document))
@@ -182,20 +182,20 @@ def outcome(sound, document):
     return False
 
 
-def test_every_field_with_every_wrong_value(sound):
-    """Where one is taken, it is a number in its range, an option (which its dataclass checks), or a name."""
-    taken, rng = set(), random.Random(0)
-    for path in places({name: value for name, value in sound.manifest.items() if name != "manifest_sha256"}):
+def test_wrong_values_in_every_field(sound):
+    """Accepted values are numbers in their range, options (which the config's dataclass checks), or names."""
+    accepted, rng = set(), random.Random(0)
+    for path in paths_in({name: value for name, value in sound.manifest.items() if name != "manifest_sha256"}):
         for value in rng.sample(WRONG, 12):
             wrong = changed(sound.manifest, path, value)
-            if repr(wrong) != repr(sound.manifest) and not outcome(sound, reseal(wrong)):
-                taken.add((path, repr(value)[:20]))
-        assert outcome(sound, removed(sound.manifest, path))  # its checksum does not fit
-    free = {("config", name) for name in ("hidden", "gamma", "norm", "jit")} | {("config", "hidden", 0)}
+            if repr(wrong) != repr(sound.manifest) and not is_manifest_refused(sound, reseal(wrong)):
+                accepted.add((path, repr(value)[:20]))
+        assert is_manifest_refused(sound, removed(sound.manifest, path))  # its checksum does not match
+    options = {("config", name) for name in ("hidden", "gamma", "norm", "jit")} | {("config", "hidden", 0)}
     names = {("kind",), ("algorithm",)}
     numbers = ("seed", "num_timesteps", "own_steps", "owed_updates", "largest_reward", "random_states")
-    for path, value in taken:
-        if path in free:
+    for path, value in accepted:
+        if path in options:
             continue
         if path in names:
             assert value in ("'x'", "'60'", "'NaN'", "'" + "a" * 19)
@@ -211,15 +211,15 @@ def test_every_field_with_every_wrong_value(sound):
         assert path[0] == "random_states" or not value.startswith(("{", "'", "T")), (path, value)
 
 
-def test_every_field_left_out(sound):
-    for path in places({name: value for name, value in sound.manifest.items() if name != "manifest_sha256"}):
-        refused = outcome(sound, reseal(removed(sound.manifest, path)))
-        scalar = path == ("action_space", "shape", 0)  # of a box with one bound
-        may_lack = path[0] in ("config", "own_steps") or (path[0] == "random_states" and len(path) == 2)
-        assert refused or scalar or may_lack, path
+def test_missing_fields_are_refused(sound):
+    for path in paths_in({name: value for name, value in sound.manifest.items() if name != "manifest_sha256"}):
+        refused = is_manifest_refused(sound, reseal(removed(sound.manifest, path)))
+        scalar = path == ("action_space", "shape", 0)  # makes a scalar box
+        optional = path[0] in ("config", "own_steps") or (path[0] == "random_states" and len(path) == 2)
+        assert refused or scalar or optional, path
 
 
-def test_every_key_twice(sound):
+def test_duplicate_keys_are_refused(sound):
     text = sound.files["manifest.json"].decode()
     for name in [*sound.manifest, "gamma", "W:0", "inc", "dtype"]:
         start = text.index(f'"{name}":')
@@ -227,9 +227,9 @@ def test_every_key_twice(sound):
         assert sound.is_refused()
 
 
-def test_every_number_as_what_json_does_not_know(sound):
+def test_numbers_that_are_not_json_are_refused(sound):
     documents = []
-    for path in places(sound.manifest):
+    for path in paths_in(sound.manifest):
         marked = json.dumps(changed(sound.manifest, path, "@@"))
         documents += [marked.replace('"@@"', word) for word in ("NaN", "-Infinity", "1e999", "9" * 5000, "0x10")]
     for document in documents:
@@ -246,21 +246,21 @@ json_values = st.recursive(
 
 @settings(max_examples=150, suppress_health_check=list(HealthCheck), database=None)
 @given(values=st.data())
-def test_any_value_in_any_field(sound, values):
-    path = values.draw(st.sampled_from(list(places(sound.manifest))))
-    outcome(sound, reseal(changed(sound.manifest, path, values.draw(json_values))))
+def test_random_values_in_random_fields(sound, values):
+    path = values.draw(st.sampled_from(list(paths_in(sound.manifest))))
+    is_manifest_refused(sound, reseal(changed(sound.manifest, path, values.draw(json_values))))
 
 
 @settings(max_examples=150, suppress_health_check=list(HealthCheck), database=None)
 @given(values=st.data())
-def test_any_header_and_any_array_file(sound, values):
-    """The checksum of the file fits as well: then names, dtypes, shapes, offsets and finiteness still hold."""
+def test_random_headers_and_array_files(sound, values):
+    """The file's checksum matches, too; names, dtypes, shapes, offsets and finiteness are still checked."""
     group = values.draw(st.sampled_from(["variables", "replay"]))
     data = sound.files[f"{group}.safetensors"]
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     if values.draw(st.booleans()):
-        path = values.draw(st.sampled_from(list(places(header))))
+        path = values.draw(st.sampled_from(list(paths_in(header))))
         new = json.dumps(changed(header, path, values.draw(json_values))).encode()
         data = len(new).to_bytes(8, "little") + new + data[8 + length :]
     else:
@@ -268,11 +268,11 @@ def test_any_header_and_any_array_file(sound, values):
     sound.put({})
     sealed_array_file(sound.path, group, data)
     sound.changed = {"manifest.json", f"{group}.safetensors"}
-    message, whole = sound.refusal()
+    message, result = sound.refusal()
     if message is not None:
         assert message.isprintable()
         return
     for name, array in sound.groups[group].items():
-        found = whole[1][group][name]
+        found = result[1][group][name]
         assert (found.dtype, found.shape) == (array.dtype, array.shape)
         assert np.isfinite(found).all()

@@ -1,6 +1,6 @@
-"""This version reads the files that an earlier one wrote: ``tests/golden/before_the_rooms``, see the README there.
+"""Files of an earlier version can still be used: ``tests/golden/before_the_rooms``, described in the README there.
 
-The numbers below are what that version computed from these files.
+That version computed the numbers below from these files.
 """
 
 import json
@@ -36,8 +36,8 @@ def test_a_run_is_loaded_evaluated_and_exported(run, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["timesteps"] == 60
 
 
-def test_a_resumed_run_goes_on_as_in_the_earlier_version(run, monkeypatch):
-    """That version left what is owed as sums of 0.1 had it, so that an update came a step late."""
+def test_a_resumed_run_continues_as_in_the_earlier_version(run, monkeypatch):
+    """That version did not round the owed updates: sums of 0.1 fell short of 1, and an update came one step late."""
     monkeypatch.setattr(learn_loop, "ROUNDING", 0.0)
     rows = (run / "metrics.csv").read_text().splitlines()
     ddpg.resume(run, total_timesteps=80)
@@ -50,13 +50,13 @@ def test_a_resumed_run_goes_on_as_in_the_earlier_version(run, monkeypatch):
 
 
 def test_a_resumed_run_makes_the_updates_that_its_steps_owe(run):
-    """Learning began with step 11, and 0.1 updates are due for each of 70 steps; 4 were made, and 0.99… owed."""
+    """Learning began with step 11, and each of 70 steps owes 0.1 updates; 4 were made, and 0.99… were still owed."""
     ddpg.resume(run, total_timesteps=80)
     manifest = json.loads((run / "checkpoints" / "80" / "manifest.json").read_text())
     assert (manifest["num_updates"], manifest["owed_updates"]) == (7, 0)
 
 
 def test_an_exported_policy_acts():
-    """That version wrote no ``act.py``, nor what it checks itself with."""
+    """That version wrote neither ``act.py`` nor the outputs for its self-check."""
     policy = ddpg.load_policy(EARLIER / "policy")
     np.testing.assert_allclose(policy.predict(OBSERVATIONS)[0][:, 0], ACTIONS[60], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""What a checkpoint may say: every refusal names the file, the field, the value and what was expected."""
+"""Invalid checkpoints are refused with a message that names the file, the field, the value and what was expected."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 import time
 import tracemalloc
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from checkpoints import fields, replay, sealed, sealed_array_file
@@ -14,7 +13,7 @@ from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.checkpoints import checkpoint, safe_json
-from ddpg.checkpoints.space_json import describe_space, restore_space
+from ddpg.checkpoints.space_json import restore_space
 
 WEIGHTS = {"W:0": np.arange(6, dtype=np.float32).reshape(2, 3), "big": np.arange(3.0), "n": np.asarray(3)}
 
@@ -24,15 +23,15 @@ def path(tmp_path):
     return checkpoint.write(tmp_path / "c", fields(), {"variables": WEIGHTS, "replay": replay()})
 
 
-def refused(path, *words, measured=False):
-    """Reading ``path`` fails in one line with the words; memory is measured on request, since that takes time."""
-    if measured:
+def assert_refused(path, *words, measure_memory=False):
+    """Assert that reading ``path`` fails in one line with these words, and, which is slow, in little memory."""
+    if measure_memory:
         tracemalloc.start()
     start = time.process_time()
     try:
         with refuses(UsageError, *words) as caught:
             checkpoint.read(path)
-        assert not measured or tracemalloc.get_traced_memory()[1] < 100e6
+        assert not measure_memory or tracemalloc.get_traced_memory()[1] < 100e6
     finally:
         tracemalloc.stop()
     assert time.process_time() - start < 30  # a guard against hanging, not a measurement
@@ -57,12 +56,12 @@ def test_the_checksum_is_that_of_the_canonical_json(path):
 
 def test_an_edited_value_is_refused(path):
     (path / "manifest.json").write_text(text(path).replace('"gamma":0.99', '"gamma":0.98'))
-    message = refused(path, "checksum manifest_sha256")
+    message = assert_refused(path, "checksum manifest_sha256")
     assert str(path / "manifest.json") in message
     assert message.endswith("take another checkpoint")
 
 
-def test_order_and_spaces_are_free(path):
+def test_key_order_and_white_space_do_not_matter(path):
     before = checkpoint.read(path)[0]
     (path / "manifest.json").write_text(json.dumps(dict(reversed(before.items())), indent=4))
     assert checkpoint.read(path)[0] == before
@@ -111,9 +110,9 @@ def test_order_and_spaces_are_free(path):
         ({"random_states": {"replay": 1}}, "random_states['replay'] 1"),
     ],
 )
-def test_a_field_is_refused(path, changes, match):
+def test_an_invalid_field_is_refused(path, changes, match):
     sealed(path, **changes)
-    refused(path, match)
+    assert_refused(path, match)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def test_a_missing_field_is_refused(path, name):
     found = json.loads(text(path))
     del found[name]
     (path / "manifest.json").write_text(json.dumps(found))
-    refused(path, name)
+    assert_refused(path, name)
 
 
 def random_state(**changes):
@@ -144,18 +143,18 @@ def random_state(**changes):
         ({"more": 1}, "unknown more"),
     ],
 )
-def test_a_random_state_is_refused(path, changes, match):
+def test_an_invalid_random_state_is_refused(path, changes, match):
     sealed(path, random_states={"replay": random_state(**changes)})
-    refused(path, match)
+    assert_refused(path, match)
 
 
-def test_a_field_more_of_a_generators_state_is_refused(path):
+def test_an_unknown_field_of_a_generators_state_is_refused(path):
     words = {"state": 1, "inc": 3, "more": 0}
     sealed(path, random_states={"replay": random_state() | {"state": words}})
-    refused(path, "unknown more")
+    assert_refused(path, "unknown more")
 
 
-def test_the_largest_random_state_is_taken(path):
+def test_the_largest_random_state_is_accepted(path):
     state = random_state(state=2**128 - 1, inc=2**128 - 1, uinteger=2**32 - 1, has_uint32=1)
     sealed(path, random_states={"replay": state})
     assert checkpoint.read(path)[0]["random_states"] == {"replay": state}
@@ -190,9 +189,9 @@ BOX = {"type": "Box", "shape": [2], "dtype": "float32", "low": -1.0, "high": [1.
         ({"n": 3}, "unknown n"),
     ],
 )
-def test_a_space_is_refused(path, changes, match):
+def test_an_invalid_observation_space_is_refused(path, changes, match):
     sealed(path, observation_space={**BOX, **changes})
-    refused(path, match)
+    assert_refused(path, match)
     with refuses(UsageError, "space"):
         restore_space({**BOX, **changes})
 
@@ -210,34 +209,16 @@ def test_a_space_is_refused(path, changes, match):
         ({"type": "Tuple", "spaces": [{**BOX, "shape": [8 << 18], "high": 1.0}] * 3}, "elements"),
     ],
 )
-def test_an_action_space_is_refused(path, space, match):
+def test_an_invalid_action_space_is_refused(path, space, match):
     sealed(path, action_space=space)
-    refused(path, match)
+    assert_refused(path, match)
 
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        gym.spaces.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (2,), np.int64),
-        gym.spaces.Box(-1.0, 1.0, (), np.float32),
-        gym.spaces.Box(-1.0, 1.0, (0,), np.float32),
-        gym.spaces.Box(0, 1, (2,), np.bool_),
-        gym.spaces.Box(-1e-40, 0.1, (3, 2), np.float16),
-        gym.spaces.Tuple([gym.spaces.Discrete(3, start=-2), gym.spaces.Tuple([gym.spaces.Box(-1.0, 2.0, (2,))] * 3)]),
-        gym.spaces.OneOf([gym.spaces.Box(-1.0, 2.0, (2,)), gym.spaces.Box(-1.0, 1.0, (0,))]),
-    ],
-    ids=str,
-)
-def test_a_space_comes_back_as_it_was(space):
-    again = restore_space(json.loads(json.dumps(describe_space(space))))
-    assert again == space
-    assert again.dtype == space.dtype
 
 
 # -- arrays -------------------------------------------------------------------------------------------
 
 
-def table(path, group, name, **changes):
+def change_table(path, group, name, **changes):
     tables = json.loads(text(path))["arrays"]
     tables[group][name].update(changes)
     sealed(path, arrays=tables)
@@ -268,21 +249,21 @@ def table(path, group, name, **changes):
         ("replay", "position", {"dtype": "float64"}, "position int64"),
     ],
 )
-def test_a_table_is_refused(path, group, name, changes, match):
-    table(path, group, name, **changes)
-    refused(path, match)
+def test_an_invalid_array_table_is_refused(path, group, name, changes, match):
+    change_table(path, group, name, **changes)
+    assert_refused(path, match)
 
 
-def test_files_without_a_table_are_refused(path):
+def test_array_files_without_a_table_are_refused(path):
     sealed(path, arrays={"variables": json.loads(text(path))["arrays"]["variables"]})
-    refused(path, "arrays ['variables']")
+    assert_refused(path, "arrays ['variables']")
 
 
-def test_other_replay_arrays_are_refused(path):
+def test_a_misnamed_replay_array_is_refused(path):
     tables = json.loads(text(path))["arrays"]
     tables["replay"]["actoins"] = tables["replay"].pop("actions")
     sealed(path, arrays=tables)
-    refused(path, "arrays ['replay']")
+    assert_refused(path, "arrays ['replay']")
 
 
 @pytest.mark.parametrize(
@@ -293,7 +274,7 @@ def test_other_replay_arrays_are_refused(path):
         ({"priorities": np.ones(3), "largest_priority": np.ones(1)}, "largest_priority float64"),
     ],
 )
-def test_a_table_of_priorities_is_refused(tmp_path, arrays, match):
+def test_invalid_priorities_are_refused(tmp_path, arrays, match):
     with refuses(UsageError, match):
         checkpoint.write(tmp_path / "c", fields(), {"replay": replay() | arrays})
 
@@ -301,16 +282,16 @@ def test_a_table_of_priorities_is_refused(tmp_path, arrays, match):
 @pytest.mark.parametrize(("rows", "position"), [(3, 2), (3, 4), (3, 0), (5, 5), (5, -1), (5, 2**40)])
 def test_a_position_out_of_range_is_refused(tmp_path, rows, position):
     path = checkpoint.write(tmp_path / "c", fields(), {"replay": replay(rows, position)})
-    refused(path, f"position {position}")
+    assert_refused(path, f"position {position}")
 
 
 @pytest.mark.parametrize(("rows", "position"), [(0, 0), (3, 3), (5, 0), (5, 4)])
-def test_a_position_in_range_is_taken(tmp_path, rows, position):
+def test_a_position_in_range_is_accepted(tmp_path, rows, position):
     path = checkpoint.write(tmp_path / "c", fields(), {"replay": replay(rows, position)})
     assert checkpoint.read(path)[1]["replay"]["position"] == position
 
 
-def header_changed(path, group, change):
+def change_header(path, group, change):
     """Change the JSON header of an array file, its length and its checksum."""
     data = (path / f"{group}.safetensors").read_bytes()
     length = int.from_bytes(data[:8], "little")
@@ -319,22 +300,22 @@ def header_changed(path, group, change):
     sealed_array_file(path, group, len(new).to_bytes(8, "little") + new + data[8 + length :])
 
 
-def entry(name, **changes):
+def change_entry(name, **changes):
     return lambda header: {**header, name: {**header[name], **changes}}
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (entry("W:0", dtype="I32"), "variables.safetensors W:0 I32 [2, 3] F32 [2, 3]"),
-        (entry("W:0", shape=[6]), "W:0 F32 [6]"),
-        (entry("W:0", shape=[2, 3.0]), "W:0 shape[1] 3.0"),
-        (entry("W:0", dtype="BF16"), "W:0 BF16"),
-        (entry("W:0", data_offsets=[0, 24]), "data_offsets"),
-        (entry("W:0", data_offsets=[-8, 16]), "data_offsets"),
-        (entry("W:0", data_offsets=[24]), "W:0 data_offsets length 2"),
-        (entry("W:0", data_offsets=[2**70, 2**70]), "data_offsets"),
-        (entry("W:0", more=1), "unknown more"),
+        (change_entry("W:0", dtype="I32"), "variables.safetensors W:0 I32 [2, 3] F32 [2, 3]"),
+        (change_entry("W:0", shape=[6]), "W:0 F32 [6]"),
+        (change_entry("W:0", shape=[2, 3.0]), "W:0 shape[1] 3.0"),
+        (change_entry("W:0", dtype="BF16"), "W:0 BF16"),
+        (change_entry("W:0", data_offsets=[0, 24]), "data_offsets"),
+        (change_entry("W:0", data_offsets=[-8, 16]), "data_offsets"),
+        (change_entry("W:0", data_offsets=[24]), "W:0 data_offsets length 2"),
+        (change_entry("W:0", data_offsets=[2**70, 2**70]), "data_offsets"),
+        (change_entry("W:0", more=1), "unknown more"),
         (lambda header: {**header, "more": header["W:0"]}, "manifest"),
         (lambda header: {"W:0": header["W:0"]}, "arrays"),
         (lambda header: {**header, "__metadata__": {"a": "b"}}, "__metadata__"),
@@ -348,27 +329,27 @@ def entry(name, **changes):
         (lambda header: b"\xff" * 100, "JSON"),
     ],
 )
-def test_a_header_is_refused(path, change, match):
-    header_changed(path, "variables", change)
-    refused(path, match)
+def test_an_invalid_header_is_refused(path, change, match):
+    change_header(path, "variables", change)
+    assert_refused(path, match)
 
 
 @pytest.mark.parametrize("length", [0, 1, 10**6, 2**63, 2**64 - 1])
 def test_a_wrong_header_length_is_refused(path, length):
     data = (path / "variables.safetensors").read_bytes()
     sealed_array_file(path, "variables", length.to_bytes(8, "little") + data[8:])
-    refused(path)
+    assert_refused(path)
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0", b"\0" * 7, b"\0" * 8, b"\0" * 72])
-def test_a_cut_file_is_refused(path, rest):
+def test_a_truncated_file_is_refused(path, rest):
     sealed_array_file(path, "variables", rest)
-    refused(path)
+    assert_refused(path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(("group", "name"), [("variables", "W:0"), ("replay", "rewards"), ("replay", "observations")])
-def test_what_is_not_finite_is_refused_when_read_and_when_written(tmp_path, path, group, name, value):
+def test_non_finite_numbers_are_neither_read_nor_written(tmp_path, path, group, name, value):
     groups = checkpoint.read(path)[1]
     offset = (path / f"{group}.safetensors").read_bytes().index(groups[group][name].tobytes())
     groups[group][name].reshape(-1)[1] = value
@@ -378,7 +359,7 @@ def test_what_is_not_finite_is_refused_when_read_and_when_written(tmp_path, path
     data = bytearray((path / f"{group}.safetensors").read_bytes())
     data[offset : offset + groups[group][name].nbytes] = groups[group][name].tobytes()
     sealed_array_file(path, group, bytes(data))
-    refused(path, f"{group}.safetensors {name} {value}")
+    assert_refused(path, f"{group}.safetensors {name} {value}")
 
 
 @pytest.mark.parametrize(
@@ -392,13 +373,13 @@ def test_what_is_not_finite_is_refused_when_read_and_when_written(tmp_path, path
         ({}, {"variables": {f"{number:0500}": np.zeros(()) for number in range(2500)}}, "more 1048576"),
     ],
 )
-def test_what_could_not_be_read_again_is_not_written(tmp_path, changes, groups, match):
+def test_unreadable_checkpoints_are_not_written(tmp_path, changes, groups, match):
     with refuses(UsageError, match):
         checkpoint.write(tmp_path / "c", fields(**changes), groups)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_arrays_are_taken(tmp_path):
+def test_ten_thousand_arrays_are_accepted(tmp_path):
     groups = {"variables": {f"network/hidden_{number}/W/Adam_1:0": np.zeros((1, 1)) for number in range(10_000)}}
     assert len(checkpoint.read(checkpoint.write(tmp_path / "c", fields(), groups))[1]["variables"]) == 10_000
 
@@ -444,7 +425,7 @@ def as_loop(file):
 )
 def test_only_regular_files_are_opened(path, make, kind, name):
     make(path / name)
-    refused(path, name, kind)
+    assert_refused(path, name, kind)
 
 
 def test_a_device_is_named():
@@ -471,17 +452,17 @@ def test_a_file_that_becomes_a_pipe_while_it_is_opened_is_refused(tmp_path, monk
 
 
 @pytest.mark.parametrize("name", ["variables.safetensors", "manifest.json"])
-def test_a_file_larger_than_it_may_be_is_not_read(path, name):
+def test_a_file_above_the_size_limit_is_not_read(path, name):
     with (path / name).open("r+b") as file:
-        file.truncate(1 << 40)  # a hole: it takes no room
-    refused(path, f"{name} 1099511627776", measured=True)
+        file.truncate(1 << 40)  # a sparse file, which takes no space
+    assert_refused(path, f"{name} 1099511627776", measure_memory=True)
 
 
 def test_a_file_larger_than_memory_is_not_read(path):
-    table(path, "variables", "big", shape=[1 << 37])
+    change_table(path, "variables", "big", shape=[1 << 37])
     with (path / "variables.safetensors").open("r+b") as file:
         file.truncate((1 << 40) + 500)
-    refused(path, "memory", measured=True)
+    assert_refused(path, "memory", measure_memory=True)
 
 
 @pytest.mark.parametrize(
@@ -515,10 +496,10 @@ def test_a_file_larger_than_memory_is_not_read(path):
 )
 def test_hostile_json_is_refused(path, content, match):
     (path / "manifest.json").write_bytes(content)
-    refused(path, match, measured=True)
+    assert_refused(path, match, measure_memory=True)
 
 
-def test_a_pipe_for_a_manifest_is_no_checkpoint_to_replace(path):
+def test_a_checkpoint_with_a_pipe_as_manifest_is_not_replaced(path):
     as_pipe(path / "manifest.json")
     with refuses(UsageError, "manifest.json"):
         checkpoint.write(path, fields(), {})
@@ -530,11 +511,11 @@ def test_a_checkpoint_of_the_first_format_may_be_replaced(path):
     assert checkpoint.read(path)[0]["num_timesteps"] == 61
 
 
-def test_a_strange_name_among_the_numbers_is_no_checkpoint(tmp_path, path):
+def test_a_directory_whose_name_is_no_decimal_number_is_no_checkpoint(tmp_path, path):
     for name in ("²", "10"):  # a digit to str.isdigit, but not to int
         shutil.copytree(path, tmp_path / "run" / "checkpoints" / name)
     assert checkpoint.find(tmp_path / "run").name == "10"
 
 
 def test_a_checkpoint_inside_a_file_is_refused(path):
-    refused(path / "manifest.json", "manifest")
+    assert_refused(path / "manifest.json", "manifest")

@@ -1,4 +1,4 @@
-"""How much memory there is: the least that anybody says."""
+"""The memory limit is the least of physical memory, the container's limit and the process's limit."""
 
 import resource
 
@@ -17,7 +17,7 @@ from ddpg.checkpoints import memory_limit
         ("9000000000\n", 9_000_000_000, 8e9),
     ],
 )
-def test_the_least_of_what_there_is(monkeypatch, tmp_path, container, process, expected):
+def test_the_smallest_limit_applies(monkeypatch, tmp_path, container, process, expected):
     if container:
         (tmp_path / "memory.max").write_text(container)
     monkeypatch.setattr(memory_limit, "_LIMITS", (str(tmp_path / "memory.max"),))
@@ -26,7 +26,7 @@ def test_the_least_of_what_there_is(monkeypatch, tmp_path, container, process, e
     assert memory_limit.memory_limit() == expected
 
 
-def test_nobody_knows(monkeypatch):
+def test_an_unknown_limit_is_a_large_number(monkeypatch):
     def unknown(name):
         raise ValueError(name)
 

@@ -15,7 +15,7 @@ GROUPS = {"variables": {"a": np.arange(6.0, dtype=np.float32)}}
 
 
 def tree(root):
-    """Everything under ``root``: names, contents, where links lead."""
+    """Return everything under ``root``: names with contents or targets of links."""
     found = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
@@ -71,7 +71,7 @@ def make_unlisted(path):
     (path / "other.safetensors").write_text("mine")
 
 
-def test_what_a_file_manager_leaves_is_in_nobodys_way(tmp_path):
+def test_file_manager_litter_is_ignored_and_removed(tmp_path):
     path = tmp_path / "c"
     for _ in range(2):
         checkpoint.write(path, fields(), GROUPS)
@@ -83,12 +83,12 @@ def test_what_a_file_manager_leaves_is_in_nobodys_way(tmp_path):
     target_dir.remove_staging(path)
     assert not path.exists()
     path.mkdir()
-    (path / ".DS_Store").mkdir()  # no file manager's
+    (path / ".DS_Store").mkdir()  # a directory cannot be litter
     with refuses(UsageError, ".DS_Store"):
         checkpoint.write(path, fields(), GROUPS)
 
 
-def test_the_root_of_all_directories():
+def test_the_root_directory_is_refused():
     with refuses(UsageError, "/"):
         checkpoint.find("/")
 
@@ -98,19 +98,19 @@ def make_foreign_manifest(path):
     (path / "manifest.json").write_text(json.dumps({"name": "an extension of a browser", "format": 1}))
 
 
-def make_manifest_of_everything(path):
+def make_manifest_of_foreign_file(path):
     path.mkdir()
     (path / "manifest.json").write_text(json.dumps({"format": 1, "sha256": {"thesis.tex": ""}}))
     (path / "thesis.tex").write_text("mine")
 
 
-def make_side_of_others(path):
-    side = path.with_name(f".{path.name}.ddpg-writing")
-    side.mkdir()
-    (side / "notes.txt").write_text("mine")
+def make_foreign_staging_directory(path):
+    staging = path.with_name(f".{path.name}.ddpg-writing")
+    staging.mkdir()
+    (staging / "notes.txt").write_text("mine")
 
 
-def make_side_link(path):
+def make_linked_backup(path):
     checkpoint.write(path, fields(), GROUPS)
     target = path.with_name("target")
     target.mkdir()
@@ -131,12 +131,12 @@ def make_side_link(path):
         (make_linked_array, "variables.safetensors"),
         (make_unlisted, "other.safetensors"),
         (make_foreign_manifest, "manifest.json"),
-        (make_manifest_of_everything, "manifest.json"),
-        (make_side_of_others, "c.ddpg-writing notes.txt"),
-        (make_side_link, "c.ddpg-old"),
+        (make_manifest_of_foreign_file, "manifest.json"),
+        (make_foreign_staging_directory, "c.ddpg-writing notes.txt"),
+        (make_linked_backup, "c.ddpg-old"),
     ],
 )
-def test_what_is_there_stays(tmp_path, make, message):
+def test_everything_but_a_checkpoint_is_kept(tmp_path, make, message):
     path = tmp_path / "c"
     make(path)
     before = tree(tmp_path)
@@ -146,7 +146,7 @@ def test_what_is_there_stays(tmp_path, make, message):
     assert tree(tmp_path) == before
 
 
-def test_not_below_a_file(tmp_path):
+def test_a_path_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     with refuses(UsageError, "file"):
         checkpoint.write(tmp_path / "file" / "a" / "c", fields(), GROUPS)
@@ -174,7 +174,7 @@ def test_the_working_directory_is_refused(tmp_path, monkeypatch, name, holds):
     assert tree(tmp_path) == before
 
 
-def test_an_empty_working_directory_is_filled_and_stays_it(tmp_path, monkeypatch):
+def test_an_empty_working_directory_is_filled_and_keeps_its_inode(tmp_path, monkeypatch):
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -183,7 +183,7 @@ def test_an_empty_working_directory_is_filled_and_stays_it(tmp_path, monkeypatch
     assert here.samefile(os.curdir)
 
 
-def test_a_link_above_is_followed(tmp_path):
+def test_a_link_to_the_parent_is_followed(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     for number in range(2):
@@ -199,7 +199,7 @@ def test_a_damaged_checkpoint_may_be_replaced(tmp_path):
     assert checkpoint.read(path)[0]["num_timesteps"] == 1
 
 
-def test_what_a_kill_left_is_removed(tmp_path):
+def test_leftovers_of_a_kill_are_removed(tmp_path):
     for role in ("writing", "old"):
         checkpoint.write(tmp_path / f".c.ddpg-{role}", fields(), GROUPS)
     (tmp_path / ".c.ddpg-old" / "manifest.json").unlink()
@@ -207,15 +207,15 @@ def test_what_a_kill_left_is_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
-def test_what_arrives_while_writing_stays(tmp_path, monkeypatch):
+def test_a_file_added_during_writing_is_kept(tmp_path, monkeypatch):
     path = checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     write_durably = checkpoint.write_durably
 
-    def slowly(*arguments):
+    def write_and_add_notes(*arguments):
         write_durably(*arguments)
         (path / "notes.txt").write_text("mine")
 
-    monkeypatch.setattr(checkpoint, "write_durably", slowly)
+    monkeypatch.setattr(checkpoint, "write_durably", write_and_add_notes)
     with refuses(UsageError, "notes.txt"):
         checkpoint.write(path, fields(num_timesteps=2), GROUPS)
     assert (path / "notes.txt").read_text() == "mine"
