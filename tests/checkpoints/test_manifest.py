@@ -24,7 +24,7 @@ def path(tmp_path):
 
 
 def assert_refused(path, *words, measure_memory=False):
-    """Assert that reading ``path`` fails in one line with these words, and, which is slow, in little memory."""
+    """Assert that reading ``path`` fails in one line with these words; limiting memory as well is slow."""
     if measure_memory:
         tracemalloc.start()
     start = time.process_time()

@@ -177,7 +177,7 @@ def test_a_normalising_policy_is_compared_on_typical_observations(tmp_path):
     assert np.ptp(outputs, axis=0).min() > 0.03
     difference, tolerance = policy.check()
     assert difference <= tolerance < 1e-4
-    with policy_graph.acting_policy(*policy_file.read(tmp_path / "policy")) as parts:  # as from the zoo
+    with policy_graph.acting_policy(*policy_file.read(tmp_path / "policy")) as parts:  # as the zoo's policies are exported
         exporting.export(tmp_path / "again", "numpy", parts)
     np.testing.assert_allclose(standalone.load(tmp_path / "again").about["check"]["outputs"], outputs, atol=1e-5)
 
@@ -243,7 +243,7 @@ def test_a_box_that_needs_float64_is_exported_only_to_numpy(low, high, kind, tmp
     """At 1e5, float32 steps are 0.0078, or 0.016 half-ranges; float32 reaches from 1.2e-38 to 3.4e38."""
     bounds = np.array([-1, min(low, high)]), np.array([1, max(low, high)])
     space = gym.spaces.Box(*bounds, dtype=np.float64)
-    if low > high:  # stands for bounds of an action's parameters
+    if low > high:  # these are bounds of an action's parameters
         space = gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Tuple((gym.spaces.Box(0, 1, (0,)), space))))
     agent = DDPG((gym.spaces.Box(-1, 1, (3,)), space), DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
     with refuses(UsageError, f"format={kind!r} float32 {min(low, high)} {max(low, high)} 'numpy'"):
