@@ -214,7 +214,6 @@ def test_an_invalid_action_space_is_refused(path, space, match):
     assert_refused(path, match)
 
 
-
 # -- arrays -------------------------------------------------------------------------------------------
 
 

@@ -177,7 +177,7 @@ def test_a_normalising_policy_is_compared_on_typical_observations(tmp_path):
     assert np.ptp(outputs, axis=0).min() > 0.03
     difference, tolerance = policy.check()
     assert difference <= tolerance < 1e-4
-    with policy_graph.acting_policy(*policy_file.read(tmp_path / "policy")) as parts:  # as the zoo's policies are exported
+    with policy_graph.acting_policy(*policy_file.read(tmp_path / "policy")) as parts:  # as for the zoo
         exporting.export(tmp_path / "again", "numpy", parts)
     np.testing.assert_allclose(standalone.load(tmp_path / "again").about["check"]["outputs"], outputs, atol=1e-5)
 
