@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 def rounding_error(session, make):
-    """Return the error of the rounded gradient of ``make(x, w)`` with respect to w, at w = 1 and a fixed x."""
+    """Return the error of the rounded gradient of ``make(x, w)`` with respect to w, at w = I and a fixed x."""
     x, w = v1.placeholder(tf.float32, (2, 2)), v1.get_variable("w", initializer=np.eye(2, dtype=np.float32))
     (gradient,) = tf.gradients(make(x, w), w)
     session.run(v1.global_variables_initializer())
