@@ -86,6 +86,7 @@ def make_environment(preset: str) -> gym.Env:
         "LunarLanderContinuous-v3": lambda: Shaped(gym.spaces.Box(-5, 5, (8,)), gym.spaces.Box(-1, 1, (2,))),
         "BipedalWalker-v3": lambda: Shaped(gym.spaces.Box(-5, 5, (24,)), gym.spaces.Box(-1, 1, (4,))),
         "FetchReach-v4": lambda: gym.wrappers.FlattenObservation(Reaching()),
+        "dmc/": lambda: Shaped(gym.spaces.Box(-np.inf, np.inf, (24,)), gym.spaces.Box(-1, 1, (6,))),
         "custom": lambda: Shaped(
             gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
             gym.spaces.Box(np.float32([[-1, 0.5], [0, -30]]), np.float32([[3, 1], [1, 30]])),
