@@ -38,6 +38,7 @@ exit status:
   4    a file is damaged, or the disk refused
   130  stopped by SIGINT (Ctrl-C), after printing how to resume
   143  the same, by SIGTERM
+  129  the same, by SIGHUP (the terminal was closed)
 """
 
 
@@ -58,6 +59,8 @@ def _main(arguments: Sequence[str], whole_process: bool) -> int:
                 stack.callback(silence_stdout_at_exit)
             if [*arguments[:1]] in (["train"], ["resume"], ["study"], ["tune"]):
                 request = stack.enter_context(signals.stop_on_signals(ends_process=True))
+            elif whole_process:
+                stack.enter_context(signals.exit_on_termination())
             with file_faults("nothing else was changed"):
                 _run(*arguments)
                 print(end="", flush=True)

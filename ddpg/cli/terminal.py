@@ -4,6 +4,7 @@ Piped into ``head`` or ``grep -q``, a command does its work to the end; only the
 """
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -91,7 +92,7 @@ class BrokenPipeTolerantStream:
         except OSError as error:
             # Replace the descriptor: what the buffer still holds would fail again when the interpreter exits.
             _point_at_devnull(self._stream.fileno())
-            if not isinstance(error, BrokenPipeError):  # a full disk
+            if error.errno not in (errno.EPIPE, errno.EIO):  # neither a closed pipe nor a closed terminal: a full disk
                 raise
 
 

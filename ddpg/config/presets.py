@@ -301,7 +301,9 @@ def budget_note(env_id: str, config: AgentConfig, total_timesteps: int) -> str:
         return note
     kind, preset = type(config), preset_for(env_id, type(config))
     usual = kind(**preset.options).learning_starts
-    if starts < usual and starts == preset.options_for(kind, total_timesteps).get("learning_starts"):
+    equal = [getattr(config, name) == value for name, value in preset.options.items() if name != "learning_starts"]
+    of_preset = 2 * sum(equal) >= len(equal)  # not those of another recipe
+    if of_preset and starts < usual and starts == preset.options_for(kind, total_timesteps).get("learning_starts"):
         whose = "its preset" if preset.recipe is None else f"recipe {preset.recipe}"
         plain = ", and --recipe ddpg may learn more in so few" if preset.recipe == "plus" else ""
         return (

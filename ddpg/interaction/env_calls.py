@@ -30,7 +30,7 @@ from ddpg.interaction.validation import refuse_masked, validate_flag, validate_s
 
 CLOSE_FAILED = 71  # exit status of a process whose environment failed in close, when its pipe is no longer read
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = tuple(number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP"))
 # signal.getsignal looks its result up in an enumeration, which takes longer than everything else in the guard.
 _get_handler = getattr(signal, "_signal", signal).getsignal
 _IN_CONTEXT = int(np.__version__.partition(".")[0]) >= 2  # NumPy's error state is a context variable
@@ -66,6 +66,13 @@ def exit_if_orphaned() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="exit-if-orphaned", daemon=True).start()
+
+
+def ignore_terminal_signals() -> None:
+    """Ignore the signals that a terminal sends to all of a command's processes; the parent ends this one."""
+    for name in ("SIGINT", "SIGHUP"):  # Ctrl-C; a closed terminal
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 class ProcessStateGuard:

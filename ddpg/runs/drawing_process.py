@@ -259,7 +259,7 @@ def _signal_name(number: int) -> str:
 
 def serve() -> None:
     """Make the environment and render episodes until the parent asks for no more; the child's main function."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes; the parent ends this one
+    env_calls.ignore_terminal_signals()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
@@ -267,6 +267,8 @@ def serve() -> None:
     except UsageError as error:
         kind = EnvironmentFault if isinstance(error, EnvironmentFault) else UsageError
         send(answers, (kind.__name__, str(error)))
+    except (EOFError, BrokenPipeError):  # the parent is gone
+        return
     except KeyboardInterrupt as error:  # SIGINT is ignored, so the environment itself raised it
         send(answers, (EnvironmentFault.__name__, f"the environment raised {format_error(error)}"))
 

@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import os
 import re
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -203,7 +202,7 @@ def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.En
     if os.getpid() == parent:  # gymnasium also makes one in the parent, to read its spaces
         return ProbedEnv(make_env(env_id, wrappers))
     env_calls.exit_if_orphaned()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    env_calls.ignore_terminal_signals()
     return CheckedEnv(make_env(env_id, wrappers), in_worker=True)
 
 

@@ -82,6 +82,8 @@ def check_root(root: str | Path) -> None:
     there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
     if not there.is_dir():
         raise FileFault(f"root={str(root)!r}: {str(there)!r} is not a directory; name another one")
+    if hasattr(os, "statvfs") and os.statvfs(there).f_flag & os.ST_RDONLY:
+        raise FileFault(f"root={str(root)!r}: {str(there)!r} is on a read-only file system (EROFS); name another one")
     if not os.access(there, os.W_OK | os.X_OK):
         raise FileFault(f"root={str(root)!r}: {str(there)!r} is not yours to write to; name another one")
 

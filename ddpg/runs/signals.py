@@ -1,4 +1,4 @@
-"""Handle SIGINT and SIGTERM during a run: the first requests a stop, a second one ends the process at once.
+"""Handle SIGINT, SIGTERM and SIGHUP during a run: the first requests a stop, a second one ends the process at once.
 
 Python runs a signal handler only when the interpreter gets control again, which takes many seconds while TensorFlow
 starts or compiles. So a thread reads the signals from a wakeup pipe and answers the user in the meantime.
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP"))
 
 _ANSWER = (
     "the run will be saved and ended: at the end of the episode if that takes a few seconds at most, after "
@@ -25,7 +25,7 @@ def ignore() -> None:
 
 
 class StopRequest:
-    """A request to stop, set by SIGINT or SIGTERM.
+    """A request to stop, set by one of :data:`SIGNALS`.
 
     Attributes:
         number: the first signal; ``None`` before it.
@@ -145,7 +145,7 @@ _watching: _WatchedStopRequest | None = None
 
 @contextlib.contextmanager
 def stop_on_signals(ends_process: bool = False) -> Iterator[StopRequest]:
-    """Turn SIGINT and SIGTERM into a stop request until the block ends; a nested block shares the outer request.
+    """Turn :data:`SIGNALS` into a stop request until the block ends; a nested block shares the outer request.
 
     Only Python's main thread receives signals; in any other thread the request stays unset.
 
@@ -164,6 +164,29 @@ def stop_on_signals(ends_process: bool = False) -> Iterator[StopRequest]:
                 yield request
         finally:
             _watching = None
+
+
+@contextlib.contextmanager
+def exit_on_termination() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP raise :class:`SystemExit` until the block ends, so that temporary files are removed.
+
+    A signal that is ignored, as under ``nohup``, stays ignored.
+    """
+    numbers = [number for number in SIGNALS if number != signal.SIGINT]
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler not in (signal.SIG_IGN, None):
+            signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def _exit(number: int, frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def nobody_asked(within: float = 0.5) -> bool:

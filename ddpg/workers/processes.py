@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import multiprocessing
 import multiprocessing.connection
-import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -132,7 +131,7 @@ class ProcessTransport:
 def _serve(pipe: Any, spec: WorkerSpec, weights: SharedWeights, number: int, epoch: int) -> None:
     """Answer requests until the pipe is closed; the main function of a worker's process."""
     env_calls.exit_if_orphaned()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches this process, but the parent is to end it
+    env_calls.ignore_terminal_signals()
     try:
         worker = Worker(spec, number, epoch)
     except (Exception, KeyboardInterrupt) as error:

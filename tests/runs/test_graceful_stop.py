@@ -92,7 +92,7 @@ def send(number):
     pytest.fail("the signal was not received")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_run_and_it_resumes_exactly(number, uninterrupted, at, tmp_path, capsys):
     before = signal.getsignal(number)
     at(40, lambda: send(number))
