@@ -46,7 +46,7 @@ def test_a_published_mean_needs_every_task_of_its_group(values):
     assert rows[2:] == [
         *(
             f"| `{name}` | 0 of 9 tasks so far | 0 of 12 tasks so far | 0 of 7 tasks so far |"
-            for name in ("plus", "td3")
+            for name in ("preset", "plus", "td3")
         ),
         *("| A | 400 |  |  |", "| C |  |  | 13 |"),
     ]
@@ -75,13 +75,16 @@ def test_a_task_s_row_has_the_number_of_seeds():
         run("pendulum-swingup", "plus", 1, 700),
     ]
     tasks = control_suite.by_task(cells)
-    assert "| cheetah-run | medium | 600 (1 of 2 seeds) | 200 (100 to 300; 2 seeds) | 642 | 648 | 519 | 178 |" in tasks
+    assert (
+        "| cheetah-run | medium | none yet | 600 (1 of 2 seeds) | 200 (100 to 300; 2 seeds) | 642 | 648 | 519 | 178 |"
+        in tasks
+    )
     assert "swingup" not in tasks
     apart = control_suite.by_task(cells, swing_ups=True).splitlines()
     assert [line.split(" | ")[0] for line in apart[2:]] == [
         *("| cartpole-swingup", "| pendulum-swingup", "| acrobot-swingup", "| cartpole-swingup_sparse")
     ]
-    assert apart[3].startswith("| pendulum-swingup | easy | 700 (1 seed) | none yet | ")
+    assert apart[3].startswith("| pendulum-swingup | easy | none yet | 700 (1 seed) | none yet | ")
     assert control_suite.by_task([]) == "No runs of the study `dmc` yet."
 
 
