@@ -218,7 +218,7 @@ def run_study(
 ) -> StudyOutcome:
     """Run the unfinished cells of a study, each as a ``ddpg`` process here or on a cluster.
 
-    The first SIGINT or SIGTERM lets the running cells save and end.
+    The first SIGINT or SIGTERM lets the running cells save and end; if one came before, nothing is begun.
 
     Args:
         study: its TOML file, which is copied into the folder.
@@ -238,12 +238,10 @@ def run_study(
             installed.
         EnvironmentFault: if no cluster can be reached or started.
         FileFault: if a file cannot be read or written.
+        KeyboardInterrupt: if a stop was requested before; nothing is written then.
     """
     check_engine(engine, ray_address, slurm)
-    again = study_resume_hint(study, root, groups, engine, ray_address, slurm)
-    root.mkdir(parents=True, exist_ok=True)
-    with signals.stop_on_signals() as request, run_lock(root):
-        request.answer, request.resumable = STOP_MESSAGE, lambda: f"go on with: {again}"
+    with locked_folder(root, study_resume_hint(study, root, groups, engine, ray_address, slurm)) as request:
         write_study(root, study, groups)
         folders = [CellFolder(root, cell) for cell in cells_of(groups)]
         states = {folder: folder.state for folder in folders}
@@ -269,6 +267,27 @@ def run_study(
     return StudyOutcome(
         len(folders), finished, failed | {str(folder.cell): why for folder, why in scheduler.failed.items()}
     )
+
+
+@contextlib.contextmanager
+def locked_folder(root: Path, again: str) -> Iterator[signals.StopRequest]:
+    """Make and lock the folder of a study or a tuning until the block ends, and yield the stop request.
+
+    Args:
+        root: the folder.
+        again: the command that resumes the study or the tuning.
+
+    Raises:
+        KeyboardInterrupt: if a stop was requested before; nothing is made then.
+        UsageError: if another process holds the folder.
+    """
+    with signals.stop_on_signals() as request:
+        if request.number is not None:
+            raise KeyboardInterrupt(request.resumable())
+        root.mkdir(parents=True, exist_ok=True)
+        with run_lock(root):
+            request.answer, request.resumable = STOP_MESSAGE, lambda: f"go on with: {again}"
+            yield request
 
 
 def study_resume_hint(

@@ -9,11 +9,9 @@ import numpy as np
 
 from ddpg.errors import UsageError
 from ddpg.progress import format_number
-from ddpg.runs import signals
-from ddpg.runs.lock import run_lock
 from ddpg.runs.report import without_resume_hint
 from ddpg.studies.cell_process import COMMAND
-from ddpg.studies.scheduler import STOP_MESSAGE, Scheduler, check_engine, engine_of
+from ddpg.studies.scheduler import Scheduler, check_engine, engine_of, locked_folder
 from ddpg.studies.slurm_commands import SlurmOptions
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import CellFolder
@@ -196,7 +194,7 @@ def run_tuning(
 ) -> TuningOutcome:
     """Run the remaining trials of a tuning, then compare the best with the preset on fresh seeds.
 
-    The first SIGINT or SIGTERM lets the running cells save and end.
+    The first SIGINT or SIGTERM lets the running cells save and end; if one came before, nothing is begun.
 
     Args:
         root: the tuning's folder.
@@ -213,14 +211,13 @@ def run_tuning(
     Raises:
         UsageError: if the folder has another plan, another process holds it, or Optuna, Ray or Slurm is not installed;
             a :class:`FileFault` if a file is damaged, or cannot be read or written.
+        KeyboardInterrupt: if a stop was requested before; nothing is written then.
     """
     check_installed()
     check_engine(engine, ray_address, slurm)
     if engine == "slurm" and jobs is None:
         jobs = _JOBS_ON_SLURM
-    root.mkdir(parents=True, exist_ok=True)
-    with signals.stop_on_signals() as request, run_lock(root):
-        request.answer, request.resumable = STOP_MESSAGE, lambda: f"go on with: {shlex.join(again)}"
+    with locked_folder(root, shlex.join(again)) as request:
         write_plan(root, plan)
         trials = Trials(root / JOURNAL, plan.fields, plan.tuning_seed, plan.pruning)
         base_first = trials.enqueue_base(plan.base.options)

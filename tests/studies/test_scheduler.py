@@ -14,6 +14,7 @@ from small_studies import Stubbed, train_by_hand
 
 from ddpg import UsageError
 from ddpg.cli.inspect import Evaluate
+from ddpg.cli.main import main
 from ddpg.cli.train import Resume, Train
 from ddpg.errors import FileFault
 from ddpg.runs import signals
@@ -241,6 +242,21 @@ def test_a_stop_request_lets_cells_save_and_starts_no_others(saves, words, state
     assert [cell_folder.state for cell_folder in study.cell_folders] == states
     outcome = run(study)
     assert (outcome.finished, outcome.failed) == (2, {})
+
+
+def test_a_signal_while_the_cells_are_checked_begins_nothing(stubbed, monkeypatch, capsys):
+    """A study that is written could not change any more."""
+    study = stubbed([0])
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals._watching.came(60)
+        return read_study(*arguments)
+
+    monkeypatch.setattr("ddpg.studies.study.read_study", interrupted)
+    assert main(["study", str(study.file), "--root", str(study.root)]) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err.endswith("ddpg: interrupted: nothing was begun\n")
+    assert not study.root.exists()
 
 
 def test_a_cell_that_another_process_finished_is_not_started(stubbed):

@@ -23,8 +23,10 @@ from ddpg.cli.train import Train
 from ddpg.config.options import from_toml
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import FileFault
+from ddpg.runs import signals
 from ddpg.runs.lock import run_lock
 from ddpg.studies import scheduler, tuning
+from ddpg.studies.search_space import read_space
 from ddpg.studies.study_folder import CellFolder
 from ddpg.studies.tuning_plan import cell_folders
 from ddpg.studies.tuning_report import write_tuning_report
@@ -503,6 +505,21 @@ def test_bad_input_starts_nothing(words, command, capsys):
     assert words[0].strip("-").replace("-", "_") in capsys.readouterr().err or words[0] == "--space"
     assert not Path("tuning").exists()
     assert not found.calls
+
+
+def test_a_signal_while_the_space_is_checked_begins_nothing(command, monkeypatch, capsys):
+    """A plan that is written could not change any more."""
+    _, tune = command
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals._watching.came(60)
+        return read_space(*arguments)
+
+    monkeypatch.setattr("ddpg.studies.search_space.read_space", interrupted)
+    assert tune() == 128 + signal.SIGTERM
+    assert capsys.readouterr().err.endswith("ddpg: interrupted: nothing was begun\n")
+    assert not Path("tuning").exists()
 
 
 def test_without_optuna_nothing_is_started(command, monkeypatch, capsys):
