@@ -26,6 +26,8 @@ from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 from ddpg.runs.report import allow_import_flags, as_argument
 from ddpg.studies.study import FILES, Cell, Group
 
+TUNING_PLAN = "tuning.json"  # marks the folder of a tuning, into which no study is written
+
 
 class _Cells(msgspec.Struct, forbid_unknown_fields=True):
     format: Literal[1]
@@ -159,8 +161,11 @@ def write_study(root: Path, study: Path, groups: Sequence[Group]) -> None:
     """Write a study into its folder, or add new cells to the study that is in the folder already.
 
     Raises:
-        UsageError: if a cell of the study in the folder was removed or changed; the message names the difference.
+        UsageError: if a cell of the study in the folder was removed or changed; the message names the difference. Also
+            if the folder is that of a tuning.
     """
+    if (root / TUNING_PLAN).exists():
+        raise UsageError(f"{root} is the folder of a tuning; give another --root")
     if (root / FILES.cells).exists():
         check_same(root, read_cells(root), groups)
     record = json.dumps({"format": 1, "groups": msgspec.to_builtins(list(groups))})

@@ -19,10 +19,10 @@ from ddpg.checkpoints import atomic_write
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.errors import FileFault, UsageError
 from ddpg.studies.search_space import Choices, Range, Space, config_of
-from ddpg.studies.study import Cell, Group
-from ddpg.studies.study_folder import CellFolder, changed_values, read_record
+from ddpg.studies.study import FILES, Cell, Group
+from ddpg.studies.study_folder import TUNING_PLAN, CellFolder, changed_values, read_record
 
-PLAN, JOURNAL = "tuning.json", "trials.journal"
+JOURNAL = "trials.journal"
 FIRST_FRESH_SEED = 1000  # first seed of the comparison; trials use smaller seeds
 
 
@@ -112,13 +112,15 @@ def write_plan(root: Path, plan: TuningPlan) -> None:
     """Write a plan into its folder, or check that it equals the plan that is in the folder already.
 
     Raises:
-        UsageError: if the folder has another plan; the message names the difference. A :class:`FileFault` if its file
-            is damaged.
+        UsageError: if the folder has another plan, and the message names the difference, or is that of a study. A
+            :class:`FileFault` if its file is damaged.
     """
-    path = root / PLAN
+    if (root / FILES.cells).exists():
+        raise UsageError(f"{root} is the folder of a study; give another --root")
+    path = root / TUNING_PLAN
     if not path.exists():
         if (root / JOURNAL).exists():
-            raise FileFault(f"{root / JOURNAL} has no {PLAN} beside it; bring that back, or give another --root")
+            raise FileFault(f"{root / JOURNAL} has no {TUNING_PLAN} beside it; bring that back, or give another --root")
         atomic_write.write_text(path, json.dumps(msgspec.to_builtins(plan)) + "\n")
         return
     before = read_record(path, "bring it back, or give another --root", TuningPlan)

@@ -27,7 +27,7 @@ from ddpg.runs import signals
 from ddpg.runs.lock import run_lock
 from ddpg.studies import scheduler, tuning
 from ddpg.studies.search_space import read_space
-from ddpg.studies.study_folder import CellFolder
+from ddpg.studies.study_folder import CellFolder, write_study
 from ddpg.studies.tuning_plan import cell_folders
 from ddpg.studies.tuning_report import write_tuning_report
 
@@ -301,6 +301,23 @@ def test_a_folder_refuses_another_tuning(change, message, small):
     with refuses(UsageError, "actor_learning_rate"):
         found.run(2, plan=found.planned())
     assert len(found.calls) == 1
+
+
+def test_a_tuning_and_a_study_are_not_of_one_folder(small):
+    """Both would write its results.csv."""
+    found = small()
+    groups = [found.plan.base]
+    (found.folder / "study.toml").write_text("")
+    found.run(1)
+    with refuses(UsageError, str(found.root), "tuning --root"):
+        write_study(found.root, found.folder / "study.toml", groups)
+    assert not (found.root / "study.json").exists()
+    found.root = found.folder / "study"
+    found.root.mkdir()
+    write_study(found.root, found.folder / "study.toml", groups)
+    with refuses(UsageError, str(found.root), "study --root"):
+        found.run(1)
+    assert not (found.root / "tuning.json").exists()
 
 
 def test_a_tuning_from_before_an_option_existed_continues(small):
