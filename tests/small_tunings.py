@@ -93,7 +93,7 @@ class Tuning:
         space = read_space("DDPG", base, self.folder / "space.toml")
         return plan_of(cells, DDPGConfig().to_json(), space, tuning_seed, pruning)
 
-    def run(self, wanted, fresh_seeds=0, jobs=1, plan=None, progress_bar=False):
+    def run(self, wanted, fresh_seeds=0, jobs=1, plan=None, **options):
         return run_tuning(
             self.root,
             plan or self.plan,
@@ -101,8 +101,8 @@ class Tuning:
             fresh_seeds,
             again=["ddpg", "tune", "it"],
             jobs=jobs,
-            progress_bar=progress_bar,
             command=self.command,
+            **{"progress_bar": False, **options},
         )
 
     @property

@@ -449,10 +449,8 @@ def import_from_working_directory(*modules: str) -> None:
             sys.path.append(os.getcwd())
 
 
-def inspect_environment(
-    env_id: str, wrappers: Sequence[str]
-) -> "tuple[str, str, type[AgentConfig], tuple[gym.Space, gym.Space]]":
-    """Return an environment's id without its module, its algorithm, the algorithm's options class, and its spaces."""
+def inspect_environment(env_id: str, wrappers: Sequence[str]) -> "tuple[str, str, type[AgentConfig], gym.Env]":
+    """Return an environment's id without its module, its algorithm, that one's options class, and itself, closed."""
     from ddpg.config.algorithm_options import CONFIGS
     from ddpg.interaction.env_calls import close_quietly
     from ddpg.interaction.spaces import algorithm_for
@@ -461,9 +459,8 @@ def inspect_environment(
     import_from_working_directory(env_id.rpartition(":")[0])
     env = make_env(env_id, wrappers)
     name, algorithm = env_id_of(env), algorithm_for(env.action_space)
-    spaces = env.observation_space, env.action_space
     close_quietly(env)
-    return name, algorithm, CONFIGS[algorithm], spaces
+    return name, algorithm, CONFIGS[algorithm], env
 
 
 def own_options(algorithm: str, usual: "type[AgentConfig]", env_id: str) -> "type[AgentConfig]":

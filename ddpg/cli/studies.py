@@ -26,6 +26,7 @@ from ddpg.studies.slurm_commands import SlurmOptions
 
 if TYPE_CHECKING:
     from ddpg.studies.scheduler import StudyOutcome
+    from ddpg.studies.search_space import Check
     from ddpg.studies.study_report import Report
     from ddpg.studies.tuning import TuningOutcome
     from ddpg.studies.tuning_plan import TuningPlan
@@ -203,7 +204,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         from ddpg.studies.tuning_report import write_tuning_report
 
         check_installed()
-        plan = self._plan()
+        plan, check = self._plan()
         root = Path("tuning", plan.base.name) if self.root is None else Path(self.root)
         run_directory.check_root(root)
         words = self._command_words()
@@ -217,19 +218,20 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             engine=self.engine,
             ray_address=self.ray_address,
             slurm=self.slurm(),
+            check=check,
             progress_bar=self.progress_bar,
         )
         return root, write_tuning_report(root, plan, tuned, words), tuned
 
-    def _plan(self) -> "TuningPlan":
-        """Return the checked plan of the tuning."""
+    def _plan(self) -> "tuple[TuningPlan, Check]":
+        """Return the checked plan of the tuning, and the check of each trial's options."""
         from ddpg.config.presets import hints_for, preset_for, recipe_options
         from ddpg.runs.env_factory import default_evaluation_interval, full_id
-        from ddpg.studies.search_space import read_space
+        from ddpg.studies.search_space import read_space, training_check
         from ddpg.studies.study import Group
         from ddpg.studies.tuning_plan import plan_of
 
-        name, algorithm, kind, _ = inspect_environment(self.env, self.wrap)
+        name, algorithm, kind, env = inspect_environment(self.env, self.wrap)
         if self.algorithm is not None:
             kind, algorithm = own_options(self.algorithm, kind, name), self.algorithm
         preset = preset_for(name, kind)
@@ -253,8 +255,9 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             wrappers=list(self.wrap),
             options=base,
         )
-        space = read_space(algorithm, base, self.space)
-        return plan_of(cells, kind(**usual).to_json(), space, self.tuning_seed, self.prune)
+        check = training_check(env, total, here=self.engine == "process")
+        space = read_space(algorithm, base, self.space, check)
+        return plan_of(cells, kind(**usual).to_json(), space, self.tuning_seed, self.prune), check
 
     def _command_words(self) -> list[str]:
         """Return the command with the flags that differ from their defaults."""

@@ -108,7 +108,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
                 parse_flags(every, helped, prog, _ALL)
             raise
         with stdout_reserved_for_answer(first["json"]):
-            name, algorithm, kind, spaces = inspect_environment(first["env"], first["wrap"])
+            name, algorithm, kind, env = inspect_environment(first["env"], first["wrap"])
         if first["algorithm"] is not None:
             algorithm = first["algorithm"]
             with stdout_reserved_for_answer(first["json"]), allowing_imports(first["allow_import"]):
@@ -123,7 +123,9 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         values = preset.options_for(kind, _steps(first["total_timesteps"], preset.total_timesteps))
         if recipe is not None:
             values = recipe_options(recipe, kind, name)
-        buffer, buffer_note = buffer_that_fits(values.get("buffer_size", kind.buffer_size), *spaces)
+        buffer, buffer_note = buffer_that_fits(
+            values.get("buffer_size", kind.buffer_size), env.observation_space, env.action_space
+        )
         values = {**values, "buffer_size": buffer}
         hints = hints_for(kind, name)
         if file is not None:

@@ -152,6 +152,17 @@ def make_hindsight(
     """
     if env is None:
         return _refuse
+    space, compute_reward = check_goals(env, goals)
+    return Hindsight(replay, goals, space, compute_reward)
+
+
+def check_goals(env: Any, goals: int) -> tuple[gym_spaces.Dict, Callable]:
+    """Return the observation space of ``env`` before flattening, and its ``compute_reward``.
+
+    Raises:
+        UsageError: if the environment has no goals, or they are no arrays of a fixed size; ``goals``, the option's
+            value, is for the message.
+    """
     # The environments of a vector are alike, so take the first; a vector in other processes has no ``envs``.
     inner = (getattr(env.unwrapped, "envs", None) or [env])[0].unwrapped
     space = getattr(inner, "observation_space", None)
@@ -177,7 +188,7 @@ def make_hindsight(
             f"{'a wrapper' if changed is None else type(changed).__name__} changes observations or rewards: wrap it in "
             "gymnasium.wrappers.FlattenObservation only, and use normalize_observations or normalize_rewards"
         )
-    return Hindsight(replay, goals, space, inner.compute_reward)
+    return space, inner.compute_reward
 
 
 _CHANGE = (

@@ -4,14 +4,19 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ddpg.config.algorithm_options import CONFIGS
+import gymnasium as gym
+
+from ddpg.agents import resource_limits
+from ddpg.config.algorithm_options import CONFIGS, AgentConfig
 from ddpg.config.options import check_names, coerce, field_type
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
+from ddpg.interaction.spaces import check_observation_space
+from ddpg.replay.hindsight import check_goals
 
 _FOLDER = Path(__file__).parent / "spaces"
 _SHAPES = (
@@ -96,9 +101,38 @@ class Choices:
 
 
 Space = dict[str, Range | Choices]
+Check = Callable[[AgentConfig], None]
 
 
-def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None = None) -> Space:
+def accept_all(config: AgentConfig) -> None:
+    """Refuse no options."""
+
+
+def training_check(env: gym.Env, total_timesteps: int, here: bool = True) -> Check:
+    """Return a function that refuses, with a ``UsageError``, options with which no run in an environment can begin.
+
+    Args:
+        env: the environment; it may be closed.
+        total_timesteps: the steps of a run.
+        here: whether runs are trained on this machine, into whose memory they must fit.
+
+    Raises:
+        UsageError: if agents cannot learn from the environment's observations.
+    """
+    spaces = check_observation_space(env.observation_space), env.action_space
+
+    def check(config: AgentConfig) -> None:
+        if config.hindsight:
+            check_goals(env, config.hindsight)
+        if here:
+            resource_limits.check_memory(config, spaces, total_timesteps)
+
+    return check
+
+
+def read_space(
+    algorithm: str, base: Mapping[str, Any], path: str | Path | None = None, check: Check = accept_all
+) -> Space:
     """Read and check a search space.
 
     Args:
@@ -106,10 +140,11 @@ def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None 
         base: the base configuration: all options as JSON values.
         path: a TOML file that replaces the default space ``ddpg/studies/spaces/ALGORITHM.toml``, or changes it if it
             has ``extend = true``; ``None``: the default space.
+        check: raises ``UsageError`` for options with which no run can begin, as from :func:`training_check`.
 
     Raises:
-        UsageError: if an option is unknown, a range or list is malformed, or a value is invalid whatever values the
-            other options have.
+        UsageError: if an option is unknown, a range or list is malformed, or a value is invalid, or refused by
+            ``check``, whatever values the other options have.
     """
     kind = CONFIGS[algorithm]
     default = _FOLDER / f"{_supplied_algorithm(kind).lower()}.toml"
@@ -130,9 +165,11 @@ def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None 
         raise UsageError(
             f"{where} varies nothing; give options, such as tau = {{ low = 0.001, high = 0.05, log = true }}"
         )
+    if not own and (why := _refusal_reason(algorithm, base, space, {}, check)):
+        raise UsageError(why)
     for name, field in own.items():
         for value in field.checked_values:
-            if why := _refusal_reason(algorithm, base, space, name, value):
+            if why := _refusal_reason(algorithm, base, space, {name: value}, check):
                 raise UsageError(f"{where}: {name} cannot be {value!r} here: {why}")
     return space
 
@@ -148,7 +185,11 @@ def config_of(algorithm: str, base: Mapping[str, Any], changes: Mapping[str, Any
     Raises:
         UsageError: if the options are invalid together; the message says why.
     """
-    return CONFIGS[algorithm].from_json({**base, **changes}).to_json()
+    return _config(algorithm, base, changes).to_json()
+
+
+def _config(algorithm: str, base: Mapping[str, Any], changes: Mapping[str, Any]) -> AgentConfig:
+    return CONFIGS[algorithm].from_json({**base, **changes})
 
 
 def _field(kind: type, name: str, value: Any, where: str) -> Range | Choices:
@@ -205,7 +246,9 @@ def _restrict_to_base(algorithm: str, base: Mapping[str, Any], space: Space, usu
     for name, field in usual.items():
         if name == "tau" and not reads_tau:
             continue
-        allowed = [value for value in field.checked_values if not _refusal_reason(algorithm, base, space, name, value)]
+        allowed = [
+            value for value in field.checked_values if not _refusal_reason(algorithm, base, space, {name: value})
+        ]
         if isinstance(field, Choices):
             allowed += [base[name]] if base[name] not in allowed else []
             field = Choices(allowed)
@@ -214,22 +257,24 @@ def _restrict_to_base(algorithm: str, base: Mapping[str, Any], space: Space, usu
     return found
 
 
-def _refusal_reason(algorithm: str, base: Mapping[str, Any], space: Space, name: str, value: Any) -> str:
-    """Return the reason why an option cannot have a value, or the empty string if it can.
+def _refusal_reason(
+    algorithm: str, base: Mapping[str, Any], space: Space, changes: Mapping[str, Any], check: Check = accept_all
+) -> str:
+    """Return the reason why the base configuration cannot have ``changes``, or the empty string if it can.
 
-    The value is acceptable if it is valid in the base configuration, or in the base configuration with one other option
-    changed. The returned reason is that for the unchanged base configuration.
+    They are acceptable if ``check`` accepts the base configuration with them, or with them and another option changed.
+    The returned reason is that without the other option.
     """
     why = ""
-    for beside in _alternatives(space, name):
+    for beside in _alternatives(space, changes):
         try:
-            config_of(algorithm, base, {**beside, name: value})
+            check(_config(algorithm, base, {**beside, **changes}))
             return ""
         except UsageError as error:
             why = why or str(error)
     return why
 
 
-def _alternatives(space: Space, name: str) -> Iterator[dict[str, Any]]:
-    others = ((other, value) for other, field in space.items() if other != name for value in field.checked_values)
-    return itertools.chain([{}], ({other: value} for other, value in others))
+def _alternatives(space: Space, changes: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    others = ((name, value) for name, field in space.items() if name not in changes for value in field.checked_values)
+    return itertools.chain([{}], ({name: value} for name, value in others))

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from ddpg.config.algorithm_options import CONFIGS
 from ddpg.errors import UsageError
 from ddpg.progress import format_number
 from ddpg.runs.report import without_resume_hint
 from ddpg.studies.cell_process import COMMAND
 from ddpg.studies.scheduler import Scheduler, check_engine, engine_of, locked_folder
+from ddpg.studies.search_space import Check, accept_all
 from ddpg.studies.slurm_commands import SlurmOptions
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import CellFolder
@@ -60,6 +62,7 @@ class Tuner:
         wanted: int,
         cells: Scheduler,
         say: Callable[[str], None],
+        check: Check = accept_all,
     ):
         """Create a tuner, which continues the unfinished trials of an earlier process.
 
@@ -70,9 +73,10 @@ class Tuner:
             wanted: the requested number of trials.
             cells: runs the cells of trials.
             say: called with a line of text for every trial that ends.
+            check: raises ``UsageError`` for options with which no run can begin.
         """
         self._root, self._plan, self._trials, self._wanted = root, plan, trials, wanted
-        self._cells, self._say = cells, say
+        self._cells, self._say, self._check = cells, say, check
         self._running: dict[int, _RunningTrial] = {}
         self._failed_in_a_row = 0
         self.stopped: str | None = None
@@ -93,6 +97,7 @@ class Tuner:
     def _begin(self, trial: Trial) -> None:
         try:
             group = self._plan.trial(trial.number, trial.changes)
+            self._check(CONFIGS[group.algorithm].from_json(group.options))
         except UsageError as error:
             self._trials.prune(trial.number, f"refused: {error}")
             self._say(f"trial {trial.number}: refused: {error}")
@@ -189,6 +194,7 @@ def run_tuning(
     engine: str = "process",
     ray_address: str | None = None,
     slurm: SlurmOptions | None = None,
+    check: Check = accept_all,
     progress_bar: bool = True,
     command: Sequence[str] = COMMAND,
 ) -> TuningOutcome:
@@ -205,6 +211,7 @@ def run_tuning(
         jobs: maximum number of cells at a time; ``None``: one per core available to this process, or per CPU of the Ray
             cluster. With Slurm only ten, because trials proposed at the same time cannot use each other's results.
         engine, ray_address, slurm: as for :func:`ddpg.studies.scheduler.run_study`.
+        check: raises ``UsageError`` for options with which no run can begin; a trial with such options is pruned.
         progress_bar: show a bar over the trials if stderr is a terminal.
         command: the ``ddpg`` command of the processes.
 
@@ -225,7 +232,7 @@ def run_tuning(
         compared: list[Group] = []
         with TuningProgress(wanted, progress_bar) as bar, engine_of(engine, jobs, ray_address, command, slurm) as where:
             cells = Scheduler([], where, request, bar.say)
-            tuner = Tuner(root, plan, trials, wanted, cells, bar.say)
+            tuner = Tuner(root, plan, trials, wanted, cells, bar.say, check)
             if "learning_starts" not in plan.space and (note := plan.base.budget_note(plan.base.name)):
                 bar.say(note)
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 
 import gymnasium as gym
 import pytest
@@ -43,7 +44,9 @@ SMALL = [
 ]
 
 
-SPACES = (gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Box(-1.0, 1.0, (1,)))
+ENV = types.SimpleNamespace(
+    observation_space=gym.spaces.Box(-1.0, 1.0, (2,)), action_space=gym.spaces.Box(-1.0, 1.0, (1,))
+)
 
 
 def parsed(*arguments):
@@ -120,7 +123,7 @@ def test_help_names_the_source_of_the_defaults(env_id, source, capsys, monkeypat
     gym.register("WithoutPreset-v0", "gymnasium.envs.classic_control.pendulum:PendulumEnv")
     gym.register("WithoutPresetChoices-v0", "gymnasium.envs.classic_control.acrobot:AcrobotEnv")
     if env_id == "BipedalWalker-v3":  # without Box2D
-        monkeypatch.setattr("ddpg.cli.train.inspect_environment", lambda *_: (env_id, "DDPG", DDPGConfig, SPACES))
+        monkeypatch.setattr("ddpg.cli.train.inspect_environment", lambda *_: (env_id, "DDPG", DDPGConfig, ENV))
     assert source in in_one_line(help_of("train", env_id, capsys=capsys, monkeypatch=monkeypatch))
 
 

@@ -508,7 +508,7 @@ def test_a_tuning_can_vary_code(folder, own_code):
     tune = Tune.parse(["Pendulum-v1", *flags, "--allow-import", "own_code"], "ddpg tune")
     assert "--allow-import own_code" in shlex.join(tune._command_words())
     with tune.imports_allowed():
-        plan = tune._plan()
+        plan, _ = tune._plan()
         assert plan.base.algorithm == "own_code:Cautious"
         chosen = {"policy_gradient": "own_code:path", "caution": 3.0, "actor_network": "own_code:actor"}
         trial = plan.trial(1, chosen)

@@ -8,7 +8,8 @@ from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.config.algorithm_options import CONFIGS, NORMS
 from ddpg.config.presets import PRESETS, preset_config
 from ddpg.policies.schedules import SCHEDULES
-from ddpg.studies.search_space import Choices, Range, config_of, read_space
+from ddpg.runs.env_factory import make_env
+from ddpg.studies.search_space import Choices, Range, config_of, read_space, training_check
 
 BASE = DDPGConfig().to_json()
 
@@ -127,6 +128,19 @@ def test_a_value_that_needs_another_option_is_refused_unless_that_is_set_or_vari
     assert {*both} == {"priority_exponent", "prioritised"}
     base = DDPGConfig(prioritised="lap").to_json()
     assert {*space(tmp_path, "priority_exponent = [0.5]", base)} == {"priority_exponent"}
+
+
+def test_memory_is_that_of_the_machine_which_trains():
+    env = make_env("Pendulum-v1")
+    large, goals = DDPGConfig(hidden=(300_000, 300_000)), DDPGConfig(hindsight=4)
+    for here in (True, False):
+        training_check(env, 100, here)(DDPGConfig())
+        with refuses(UsageError, "hindsight=4"):
+            training_check(env, 100, here)(goals)
+    training_check(env, 100, here=False)(large)
+    with refuses(UsageError, "hidden"):
+        training_check(env, 100)(large)
+    env.close()
 
 
 def test_values_are_stored_and_restored():

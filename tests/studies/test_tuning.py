@@ -155,6 +155,19 @@ def test_invalid_combinations_of_options_are_pruned_with_the_reason(small):
     assert "refused: noise_schedule='linear' lowers a noise_scale > 0" in report(found, tuned).text.read_text()
 
 
+def test_a_trial_that_cannot_begin_is_pruned_with_the_reason(small):
+    found = small(SPACE + "gamma = [0.5, 0.99]\n")
+
+    def check(config):
+        if config.gamma == 0.5:
+            raise UsageError("no run begins with that")
+
+    tuned = found.run(6, check=check)
+    reasons = {trial.changes["gamma"]: (trial.state, trial.reason) for trial in tuned.trials}
+    assert reasons == {0.5: ("pruned", "refused: no run begins with that"), 0.99: ("complete", None)}
+    assert len(found.calls) == sum(trial.state == "complete" for trial in tuned.trials)
+
+
 def test_diverged_trials_are_pruned_and_failed_ones_have_no_value(small):
     found = small(how={"diverge": ["trial-0001"], "fail": ["trial-0002"]}, seeds=2)
     tuned = found.run(4)
@@ -522,6 +535,35 @@ def test_bad_input_starts_nothing(words, command, capsys):
     assert words[0].strip("-").replace("-", "_") in capsys.readouterr().err or words[0] == "--space"
     assert not Path("tuning").exists()
     assert not found.calls
+
+
+@pytest.mark.parametrize(
+    ("space", "says"),
+    [
+        ("hindsight = [0, 4]", "hindsight cannot be 4 here: hindsight=4 needs an environment with goals"),
+        ("buffer_size = [10_000, 100_000_000_000]", "buffer_size cannot be 100000000000 here"),
+        ("hidden = [[16, 16], [300_000, 300_000]]", "hidden cannot be [300000, 300000] here"),
+    ],
+)
+def test_what_the_environment_or_the_memory_refuses_begins_nothing(space, says, command, capsys):
+    found, tune = command
+    Path("space.toml").write_text(space)
+    assert tune() == 2
+    assert says in capsys.readouterr().err
+    assert not Path("tuning").exists()
+    assert not found.calls
+
+
+def test_a_base_configuration_that_cannot_begin_is_refused_unless_the_space_has_others(command, capsys):
+    found, tune = command
+    Path("own.toml").write_text("hindsight = 4\n")
+    Path("space.toml").write_text("extend = true\n")
+    assert tune("--config", "own.toml", "--trials", "1") == 2
+    assert "hindsight=4 needs an environment with goals" in capsys.readouterr().err
+    assert not Path("tuning").exists()
+    Path("space.toml").write_text("hindsight = [0]\n")
+    assert tune("--config", "own.toml", "--trials", "1", "--fresh-seeds", "0") == 0
+    assert len(found.calls) == 1
 
 
 def test_a_signal_while_the_space_is_checked_begins_nothing(command, monkeypatch, capsys):
