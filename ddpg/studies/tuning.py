@@ -117,13 +117,16 @@ class Tuner:
             self._trials.prune(number, failed[0])
             self._finish(trial, f"pruned: {failed[0]}")
         elif failed:
-            self._failed_in_a_row += 1
-            if self._failed_in_a_row == _MAX_FAILURES_IN_A_ROW:
-                self.stopped = f"{_MAX_FAILURES_IN_A_ROW} trials failed one after the other, the last with: {failed[0]}"
-            self._trials.fail(number, failed[0])
-            self._finish(trial, f"failed: {failed[0]}")
+            self._fail(trial, failed[0])
         else:
             self._evaluations(trial)
+
+    def _fail(self, trial: "_RunningTrial", why: str) -> None:
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row == _MAX_FAILURES_IN_A_ROW:
+            self.stopped = f"{_MAX_FAILURES_IN_A_ROW} trials failed one after the other, the last with: {why}"
+        self._trials.fail(trial.number, why)
+        self._finish(trial, f"failed: {why}")
 
     def _evaluations(self, trial: "_RunningTrial") -> None:
         """Record, in order, the evaluations that all seeds of a trial have reached, until the trial should be pruned.
@@ -147,6 +150,10 @@ class Tuner:
                 self._finish(trial, f"pruned at step {at:,}, evaluation return {format_number(mean)}")
                 return
         if ended and all(folder.stage is None for folder in trial.folders):
+            if [] in rows:
+                run = trial.folders[rows.index([])].run
+                self._fail(trial, f"{run}/evaluations.csv has no evaluation, although the run has finished")
+                return
             value = float(np.mean([of_seed[-1][1] for of_seed in rows]))
             self._failed_in_a_row = 0
             self._trials.complete(number, value)

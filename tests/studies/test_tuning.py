@@ -28,6 +28,7 @@ from ddpg.runs.lock import run_lock
 from ddpg.studies import scheduler, tuning
 from ddpg.studies.search_space import read_space
 from ddpg.studies.study_folder import CellFolder, write_study
+from ddpg.studies.trials import Trials
 from ddpg.studies.tuning_plan import cell_folders
 from ddpg.studies.tuning_report import write_tuning_report
 
@@ -176,6 +177,24 @@ def test_diverged_trials_are_pruned_and_failed_ones_have_no_value(small):
     assert tuned.trials[2].reason == "bad luck (status 3)"
     assert tuned.stopped is None
     assert len([call for call in found.calls if call[1] == "trial-0002"]) == 1  # its second seed is not started
+
+
+def test_a_trial_whose_evaluations_are_lost_fails_and_names_the_file(small):
+    """The run finished, but the command was killed before it noted that."""
+    found = small(seeds=2)
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trials, "complete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            found.run(1)
+    lost = cell_folders(found.root, found.plan.trial(0, {}))[1].run / "evaluations.csv"
+    lost.unlink()
+    tuned = found.run(2)
+    assert [trial.state for trial in tuned.trials] == ["failed", "complete"]
+    assert tuned.trials[0].reason == f"{lost} has no evaluation, although the run has finished"
 
 
 def test_three_failures_in_a_row_end_the_tuning(small):
