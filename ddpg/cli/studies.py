@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from ddpg.cli.command import (
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml
-from ddpg.errors import CellsFailed, FileFault
+from ddpg.errors import CellsFailed, FileFault, file_faults
 from ddpg.progress import progress_message
 from ddpg.studies.slurm_commands import SlurmOptions
 
@@ -221,7 +222,8 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             check=check,
             progress_bar=self.progress_bar,
         )
-        return root, write_tuning_report(root, plan, tuned, words), tuned
+        with file_faults(f"the trials are kept; with that put right, write the report with: {shlex.join(words)}"):
+            return root, write_tuning_report(root, plan, tuned, words), tuned
 
     def _plan(self) -> "tuple[TuningPlan, Check]":
         """Return the checked plan of the tuning, and the check of each trial's options."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ddpg.checkpoints import atomic_write, safe_json
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError, did_you_mean, file_faults
 from ddpg.progress import format_number
 from ddpg.runs import signals
 from ddpg.runs.lock import run_lock
@@ -280,12 +280,13 @@ def locked_folder(root: Path, again: str) -> Iterator[signals.StopRequest]:
     Raises:
         KeyboardInterrupt: if a stop was requested before; nothing is made then.
         UsageError: if another process holds the folder.
+        FileFault: if a file cannot be read or written; the message says how to go on.
     """
     with signals.stop_on_signals() as request:
         if request.number is not None:
             raise KeyboardInterrupt(request.resumable())
         root.mkdir(parents=True, exist_ok=True)
-        with run_lock(root):
+        with run_lock(root), file_faults(f"what has finished is kept; with that put right, go on with: {again}"):
             request.answer, request.resumable = STOP_MESSAGE, lambda: f"go on with: {again}"
             yield request
 

@@ -259,6 +259,18 @@ def test_a_signal_while_the_cells_are_checked_begins_nothing(stubbed, monkeypatc
     assert not study.root.exists()
 
 
+def test_a_file_that_cannot_be_written_says_what_is_kept_and_how_to_go_on(stubbed):
+    study = stubbed([0, 1])
+    (study.root / "plain").mkdir(parents=True)
+    (study.root / "plain" / "1").touch()  # in place of a folder
+    with refuses(FileFault, "plain/1 finished kept", f"ddpg study {study.file} --root {study.root}") as caught:
+        run(study, jobs=1)
+    assert "nothing else" not in str(caught.value)
+    (study.root / "plain" / "1").unlink()
+    run(study)
+    assert len(study.calls) == 2
+
+
 def test_a_cell_that_another_process_finished_is_not_started(stubbed):
     study, messages = stubbed([0, 1]), []
     scheduler = Scheduler(study.cell_folders, LocalEngine(1, study.command), signals.StopRequest(), messages.append)

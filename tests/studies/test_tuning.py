@@ -545,6 +545,23 @@ def test_failures_set_the_exit_status_to_1(command, monkeypatch, capsys):
     assert "One seed each does not show" in capsys.readouterr().out
 
 
+def test_a_file_that_cannot_be_written_says_what_is_kept_and_how_to_go_on(command, capsys):
+    found, tune = command
+    root = Path("tuning", "Pendulum-v1")
+    root.mkdir(parents=True)
+    goes_on = "with: ddpg tune Pendulum-v1 --trials 2 --total-timesteps 100 --fresh-seeds 0 "
+    for place, make in ((root / "trial-0001", Path.touch), (root / "results.csv", Path.mkdir)):
+        make(place)
+        assert tune("--trials", "2", "--fresh-seeds", "0") == 4
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert f"{place}" in said
+        assert goes_on in said
+        assert "nothing else" not in said
+        place.unlink() if place.is_file() else place.rmdir()
+    assert tune("--trials", "2", "--fresh-seeds", "0") == 0
+    assert [call[1] for call in found.calls] == ["trial-0000", "trial-0001"]
+
+
 @pytest.mark.parametrize(
     "words", [["--trials", "0"], ["--seeds", "0"], ["--tuning-seed", "-1"], ["--space", "none.toml"], ["--jobs", "0"]]
 )
