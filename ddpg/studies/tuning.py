@@ -37,6 +37,7 @@ class TuningOutcome:
         failed: the reasons why cells of the comparison failed, by cell.
         base_first: whether the base configuration is in the space, and so was the first trial.
         stopped: the reason why the tuning ended before the requested number of trials, if it did.
+        fresh_seeds: the requested number of seeds of the comparison; 0: no comparison.
     """
 
     trials: list[Trial]
@@ -45,6 +46,7 @@ class TuningOutcome:
     failed: dict[str, str]
     base_first: bool
     stopped: str | None
+    fresh_seeds: int
 
 
 class Tuner:
@@ -263,7 +265,7 @@ def run_tuning(
             request.left = True
             done = sum(trial.state != "running" for trial in trials.all())
             request.say(f"{done} of {wanted} trials are over; {request.resumable()}")
-        return TuningOutcome(trials.all(), trials.best, compared, cells_failed, base_first, tuner.stopped)
+        return TuningOutcome(trials.all(), trials.best, compared, cells_failed, base_first, tuner.stopped, fresh_seeds)
 
 
 def _comparison_groups(plan: TuningPlan, best: Trial | None, seeds: int) -> list[Group]:

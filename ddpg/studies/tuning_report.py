@@ -115,6 +115,8 @@ def _sentence(
         return "No trial has reached its end: there is no best one."
     if plan.trial(tuned.best.number, tuned.best.changes).options == plan.preset:
         return "The best is the preset itself."
+    if not tuned.fresh_seeds:
+        return "The best was not compared with the preset (--fresh-seeds 0)."
     return "The best has not been compared with the preset yet."
 
 

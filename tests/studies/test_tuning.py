@@ -1,6 +1,7 @@
 """Tuning from end to end, with a stub for training whose returns depend on the options."""
 
 import csv
+import dataclasses
 import functools
 import json
 import math
@@ -269,7 +270,9 @@ def test_train_accepts_best_toml(small):
     text = file.read_text()
     assert "# Found by: ddpg tune it\n" in text
     assert f"# Trial {tuned.best.number} of 4 (4 complete), on seed 0: mean evaluation return" in text
-    assert "# Verdict: The best has not been compared with the preset yet.\n" in text
+    assert "# Verdict: The best was not compared with the preset (--fresh-seeds 0).\n" in text
+    told = report(found, dataclasses.replace(tuned, fresh_seeds=5))  # interrupted before the comparison
+    assert told.verdict == "The best has not been compared with the preset yet."
 
 
 @pytest.mark.parametrize(
