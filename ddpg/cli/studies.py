@@ -82,8 +82,9 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
         with stdout_reserved_for_answer(self.json):
             report, outcome = self._report(path, root)
         self._print(root, report, outcome)
-        if report.unread:
-            raise FileFault(f"cells left out of the report: {len(report.unread)}; the first: {report.unread[0]}")
+        for what, lines in (("cells", report.unread), ("files", report.unwritten)):
+            if lines:
+                raise FileFault(f"{what} left out of the report: {len(lines)}; the first: {lines[0]}")
         if outcome is not None and outcome.failed:
             cell, why = next(iter(outcome.failed.items()))
             count = f"{len(outcome.failed)} of {outcome.cells} cells failed, {cell} with: {why}"
@@ -127,20 +128,22 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
                 kind: [{name: _finite(value) for name, value in row.items()} for row in rows]
                 for kind, rows in tables.items()
             }
-            answer = {"study": str(root), **_as_text(files), **listed, "unread": report.unread}
+            left_out = {"unread": report.unread, "unwritten": report.unwritten}
+            answer = {"study": str(root), **_as_text(files), **listed, **left_out}
             print(json.dumps(answer | (vars(outcome) if outcome else {})))
             return
-        _print_text(report.text, files)
+        _print_text(report.markdown, files)
 
 
 def _as_text(files: Mapping[str, Path | None]) -> dict[str, str | None]:
     return {name: None if path is None else str(path) for name, path in files.items()}
 
 
-def _print_text(text: Path, files: Mapping[str, Path | None]) -> None:
+def _print_text(text: str, files: Mapping[str, Path | None]) -> None:
     """Print a report's text, and which files were written."""
-    print(text.read_text(encoding="utf-8"))
-    print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
+    print(text)
+    if written := [str(path) for path in files.values() if path is not None]:
+        print("Written: " + ", ".join(written))
 
 
 def _finite(value: object) -> object:
@@ -291,7 +294,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             }
             print(json.dumps(summary))
             return
-        _print_text(report.text, files)
+        _print_text(report.text.read_text(encoding="utf-8"), files)
 
 
 def _refuse_failures(tuned: "TuningOutcome", wanted: int) -> None:

@@ -3,14 +3,14 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ddpg.checkpoints import atomic_write
-from ddpg.errors import FileFault
+from ddpg.errors import FileFault, file_faults
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.curves import Holding, Run, centre_and_interval, holding, learning_curves, read_run
@@ -188,20 +188,23 @@ _LOGGED = {"training_seconds": "seconds", "compile_seconds": "compile_seconds", 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The files of a report, and the rows of its tables.
+    """The files of a report, the rows of its tables, and the tables as Markdown.
 
-    ``comparison`` is ``None`` if nothing can be compared yet. ``unread`` has a line for every cell that is left out
-    because a file of its run is damaged.
+    A file is ``None`` if it could not be written, ``comparison`` also if nothing can be compared yet, and ``figure``
+    also if there is nothing to draw. ``unread`` has a line for every cell that is left out because a file of its run is
+    damaged, ``unwritten`` one for every file that could not be written.
     """
 
     rows: list[dict[str, Any]]
     comparisons: list[dict[str, Any]]
-    results: Path
-    table: Path
+    markdown: str
+    results: Path | None
+    table: Path | None
     comparison: Path | None
-    text: Path
+    text: Path | None
     figure: Path | None
     unread: list[str]
+    unwritten: list[str]
 
 
 def write_report(root: Path, groups: Sequence[Group]) -> Report:
@@ -211,7 +214,7 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     interquartile mean over seeds of the last and of the largest evaluation, with 95 % bootstrap intervals (Agarwal et
     al. 2021, arXiv 2108.13264). With ``final_episodes`` the last evaluation is the one after training.
     ``comparison.csv`` compares every configuration with the first one of the first environment, by seed. A cell with a
-    damaged file is left out.
+    damaged file is left out, and so is a file of the report that cannot be written, as in a read-only folder.
 
     Args:
         root: the study's folder.
@@ -219,6 +222,17 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     """
     runs: dict[CellFolder, Run] = {}
     values, unread = [], []
+    unwritten: list[str] = []
+
+    def written(name: str, write: Callable[[Path], object]) -> Path | None:
+        try:
+            with file_faults("the printed report is complete"):
+                write(root / name)
+        except FileFault as fault:
+            unwritten.append(str(fault))
+            return None
+        return root / name
+
     for folder in (CellFolder(root, cell) for cell in cells_of(groups)):
         if (path := folder.run) is not None:
             try:
@@ -228,29 +242,26 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
                 unread.append(f"{error}; or remove {path}, and the study trains that cell again")
             else:
                 runs[folder] = run
-    write_table(root / FILES.results, COLUMNS, values)
+    results = written(FILES.results, lambda path: write_table(path, COLUMNS, values))
     ends = [_ends([(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
     rows = [
         table_row(group.name, group.configuration, group.total_timesteps, [*last.values()], returns, len(group.seeds))
         for group, (last, returns) in zip(groups, ends, strict=True)
     ]
-    write_table(root / FILES.table, tuple(rows[0]), rows)
+    table = written(FILES.table, lambda path: write_table(path, tuple(rows[0]), rows))
     comparisons = compared([(group.name, group.configuration, end[0]) for group, end in zip(groups, ends, strict=True)])
     text = f"{markdown(rows)}\n\n{NOTE}\n\n{holding_markdown(rows)}\n\n{HOLDING_NOTE}\n"
-    comparison = None
+    comparison = figure = None
     if comparisons:
-        comparison = root / FILES.comparison
-        write_table(comparison, tuple(comparisons[0]), comparisons)
+        comparison = written(FILES.comparison, lambda path: write_table(path, tuple(comparisons[0]), comparisons))
         note = COMPARISON_NOTE.format(reference=comparisons[0]["reference"])
         text += f"\n{comparison_markdown(comparisons)}\n\n{note}\n"
-    atomic_write.write_text(root / FILES.text, text)
-    figure = None
+    text_file = written(FILES.text, lambda path: atomic_write.write_text(path, text))
     if any(run.rows for run in runs.values()):
         names = [folder.cell.group.configuration for folder in runs]
-        figure = plot_curves(learning_curves([*runs.values()], names=names), root / FILES.figure)
-    return Report(
-        rows, comparisons, root / FILES.results, root / FILES.table, comparison, root / FILES.text, figure, unread
-    )
+        curves = learning_curves([*runs.values()], names=names)
+        figure = written(FILES.figure, lambda path: plot_curves(curves, path))
+    return Report(rows, comparisons, text, results, table, comparison, text_file, figure, unread, unwritten)
 
 
 def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:

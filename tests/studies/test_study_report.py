@@ -99,6 +99,27 @@ def test_a_cell_with_a_damaged_file_is_left_out_of_the_report_and_named(name, tm
     assert damaged.stage == "train"
 
 
+def test_a_report_that_cannot_be_written_is_printed(tmp_path, monkeypatch, capsys):
+    study = Stubbed(tmp_path, monkeypatch, 1)
+    study.root.mkdir()
+    write_study(study.root, study.file, study.groups)
+    for name in (FILES.results, FILES.table, FILES.text):
+        (study.root / name).mkdir()  # in place of a file
+    words = ["study", str(study.file), "--root", str(study.root), "--report"]
+    assert main(words) == 4
+    assert "Written" not in capsys.readouterr().out
+    train_by_hand(study.cell_folders[0], [1.0, 3.0])
+    assert main(words) == 4
+    out, said = capsys.readouterr()
+    assert "| Pendulum-v1 | plain | 100 | 1 | 3 (3 to 3) |" in out
+    assert out.endswith(f"Written: {study.root / FILES.figure}\n")
+    assert f"files left out of the report: 3; the first: {study.root / FILES.results}: Is a directory" in said
+    assert "nothing else" not in said
+    assert main([*words, "--json"]) == 4
+    told = json.loads(capsys.readouterr().out)
+    assert (told["table"], told["figure"], len(told["unwritten"])) == (None, str(study.root / FILES.figure), 3)
+
+
 def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
     study = Stubbed(tmp_path, monkeypatch, 2)
     study.file.write_text(study.file.read_text() + "slow = { gamma = 0.9 }\n")
