@@ -12,6 +12,7 @@ import numpy as np
 
 from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.validation import is_real
+from ddpg.progress import print_to_stderr
 from ddpg.workers.worker import EnvironmentFailed, Event, Rollout, RolloutRequest, WorkerDied, WorkerReady
 
 TIMEOUT_FACTOR = 10.0  # the time limit of a rollout, as a multiple of the longest one so far
@@ -47,7 +48,7 @@ class RolloutTimeout:
 
 
 REQUESTS = 2  # maximum number of pending requests of a worker
-MAX_DEATHS_IN_A_ROW = 5  # deaths per worker, without any rollout in between, after which the pool gives up
+MAX_DEATHS_IN_A_ROW = 5  # deaths of one worker, without a rollout of it in between, after which the pool gives up
 
 
 class Transport(Protocol):
@@ -104,6 +105,7 @@ class _WorkerState:
     pending: dict[int, RolloutRequest] = dataclasses.field(default_factory=dict)  # by sequence number
     unfinished_steps: int = 0  # accepted steps of its unfinished episode
     waiting_since: float = 0.0  # the time at which it could start its oldest pending request
+    deaths_in_a_row: int = 0  # since its last accepted rollout
 
 
 class WorkerPool:
@@ -139,7 +141,7 @@ class WorkerPool:
         self._free_steps: list[int] = []  # first steps of lost requests, to be requested again
         self._workers = [_WorkerState() for _ in range(workers)]
         self._events: list[Event] = []
-        self._started, self._deaths_in_a_row = False, 0
+        self._started = False
 
     @property
     def ready(self) -> int:
@@ -163,7 +165,7 @@ class WorkerPool:
         Weights must have been published.
 
         Raises:
-            EnvironmentFault: if an environment failed, or workers keep dying without finishing a rollout.
+            EnvironmentFault: if an environment failed, or a worker keeps dying without finishing a rollout.
         """
         if not self._started:
             self._started = True
@@ -232,7 +234,7 @@ class WorkerPool:
         state.unfinished_steps = rollout.unfinished_steps
         self.counts.accepted += 1
         self.counts.steps += len(rollout)
-        self._deaths_in_a_row = 0
+        state.deaths_in_a_row = 0
         return rollout
 
     def _find_hung(self, answered: set[int]) -> list[Event]:
@@ -250,15 +252,17 @@ class WorkerPool:
 
     def _replace(self, death: WorkerDied) -> None:
         state = self._workers[death.worker]
+        what = "hung" if death.hung else "died"
         self.counts.deaths += 1
         self.counts.hangs += death.hung
-        self._deaths_in_a_row += 1
+        state.deaths_in_a_row += 1
         self._discard_requests(state)
-        if self._deaths_in_a_row >= MAX_DEATHS_IN_A_ROW * len(self._workers):
+        if state.deaths_in_a_row >= MAX_DEATHS_IN_A_ROW:
             raise EnvironmentFault(
-                f"worker {death.worker} died ({death.why}), the {self._deaths_in_a_row}th death in a row without a "
-                "rollout between them; try the environment in this process: --collector local"
+                f"worker {death.worker} {what} ({death.why}), its {state.deaths_in_a_row}th death in a row without a "
+                "rollout in between; try the environment in this process: --collector local"
             )
+        print_to_stderr(f"worker {death.worker} {what} ({death.why}) and is restarted")
         state.epoch += 1
         state.ready, state.sequence = False, 0
         self._transport.start(death.worker, state.epoch)

@@ -124,6 +124,25 @@ def test_too_many_deaths_in_a_row_end_learning():
         pool.collect(0)
 
 
+def test_a_worker_that_always_dies_is_given_up_though_the_other_one_delivers(capsys):
+    pool, transport = pool_of()
+    for epoch in range(MAX_DEATHS_IN_A_ROW - 1):
+        healthy = [request for request in transport.requests if request.worker == 1]
+        transport.events = [rollout(healthy[epoch]), WorkerDied(0, epoch, "killed", hung=epoch == 2)]
+        assert pool.collect(0).request.worker == 1
+        assert pool.collect(0) is None
+    lines = capsys.readouterr().err.splitlines()
+    assert [("worker 0" in line, "hung" in line, "died" in line) for line in lines] == [
+        (True, False, True),
+        (True, False, True),
+        (True, True, False),
+        (True, False, True),
+    ]
+    transport.events = [WorkerDied(0, MAX_DEATHS_IN_A_ROW - 1, "killed by a test")]
+    with refuses(UsageError, "worker 0 5th"):
+        pool.collect(0)
+
+
 def test_an_environment_fault_ends_learning():
     pool, transport = pool_of()
     transport.events = [EnvironmentFailed(1, 0, "environment X failed")]
