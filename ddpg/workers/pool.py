@@ -141,7 +141,7 @@ class WorkerPool:
         self._free_steps: list[int] = []  # first steps of lost requests, to be requested again
         self._workers = [_WorkerState() for _ in range(workers)]
         self._events: list[Event] = []
-        self._started = False
+        self._started, self._last_poll = False, 0.0
 
     @property
     def ready(self) -> int:
@@ -169,6 +169,7 @@ class WorkerPool:
         """
         if not self._started:
             self._started = True
+            self._last_poll = time.monotonic()
             for worker, state in enumerate(self._workers):
                 self._transport.start(worker, state.epoch)
         deadline = time.monotonic() + timeout
@@ -176,6 +177,7 @@ class WorkerPool:
         while True:
             if not self._events:
                 self._events = self._transport.poll(max(0.0, deadline - time.monotonic()))
+                self._forgive_pause()
                 self._events += self._find_hung({_worker_of(event) for event in self._events})
             while self._events:
                 rollout = self._handle(self._events.pop(0))
@@ -236,6 +238,18 @@ class WorkerPool:
         self.counts.steps += len(rollout)
         state.deaths_in_a_row = 0
         return rollout
+
+    def _forgive_pause(self) -> None:
+        """Let the time since the last poll count as half a time limit at most.
+
+        In a longer pause the workers may have been stopped together with this process (SIGSTOP, a frozen container),
+        so no worker counts as hung before it has had some time while this process polled.
+        """
+        now, most = time.monotonic(), self._rollout_timeout.seconds
+        if most is not None and (excess := now - self._last_poll - most / 2) > 0:
+            for state in self._workers:
+                state.waiting_since = min(state.waiting_since + excess, now)
+        self._last_poll = now
 
     def _find_hung(self, answered: set[int]) -> list[Event]:
         """Return a :class:`WorkerDied` for each worker over its time limit that is not in ``answered``.

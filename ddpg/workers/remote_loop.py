@@ -100,6 +100,7 @@ def worker_exploration(agent: OffPolicyAgent, worker: int, workers: int) -> Expl
 
 
 ROLLOUT_LENGTH = 100  # environment steps of a rollout
+_WAIT = 1.0  # seconds to wait for a rollout, before callbacks may act
 MAX_SILENCE = 3600.0  # seconds without any rollout, after which learning ends with an error
 
 
@@ -142,7 +143,7 @@ class RemoteLoop(LearnLoop):
         self._rest: _PendingRows | None = None
         self._published: dict[int, int] = {}  # by version, the number of updates at its publication
         self._epochs: dict[int, int] = {}
-        self._lag, self._last_rollout = 0.0, 0.0
+        self._lag, self._silence = 0.0, 0.0
 
     @property
     def counts(self) -> dict[str, int]:
@@ -168,7 +169,7 @@ class RemoteLoop(LearnLoop):
 
     def run(self, agent: Any, goal: int, callbacks: Callback) -> None:
         """Learn from rollouts until the agent has taken ``goal`` steps in total, or :meth:`stop`."""
-        self._last_rollout = time.monotonic()
+        self._silence = 0.0
         super().run(agent, goal, callbacks)
 
     def _step(self, agent: Any, goal: int, callbacks: Callback) -> None:
@@ -186,15 +187,16 @@ class RemoteLoop(LearnLoop):
             self._published[self.pool.publish(current_weights(self._agent))] = updates
             self.broadcast_seconds += time.perf_counter() - start
             self.broadcasts += 1
-        rollout = self.pool.collect(1.0)
+        rollout = self.pool.collect(_WAIT)
         if rollout is None:
-            if time.monotonic() - self._last_rollout > MAX_SILENCE:
+            self._silence += _WAIT  # not by the clock, which goes on while this process and its workers are stopped
+            if self._silence > MAX_SILENCE:
                 raise EnvironmentFault(
                     f"no worker has answered for {MAX_SILENCE:.0f} s; {self.pool.ready} of them are ready: check "
                     "whether the environment hangs, and whether the cluster has room for workers"
                 )
             return None
-        self._last_rollout = time.monotonic()
+        self._silence = 0.0
         worker, epoch, *_ = rollout.request
         restarted = self._epochs.get(worker, epoch) != epoch
         if restarted or 0 in rollout.abandoned:  # this rollout does not continue the worker's stored episode

@@ -184,6 +184,12 @@ class Clock:
         self.now = 1000.0
         monkeypatch.setattr(pool_module.time, "monotonic", lambda: self.now)
 
+    def wait(self, pool, seconds):
+        """Let the pool wait for rollouts, a second at a time, while nothing comes."""
+        for _ in range(seconds):
+            self.now += 1
+            assert pool.collect(0) is None
+
 
 def test_a_worker_that_takes_ten_times_the_longest_rollout_is_replaced(monkeypatch):
     """Even while the other worker answers; the longest rollout took 9 s, so the pool waits 90 s."""
@@ -192,8 +198,9 @@ def test_a_worker_that_takes_ten_times_the_longest_rollout_is_replaced(monkeypat
     for seconds in (9.0, 3.0):
         transport.events = [rollout(transport.requests[-2], seconds=seconds), rollout(transport.requests[-1])]
         pool.collect(0), pool.collect(0), pool.collect(0)
-    for later, deaths in ((89.0, 0), (2.0, 1)):
-        clock.now += later
+    for later, deaths in ((89, 0), (2, 1)):
+        clock.wait(pool, later - 1)
+        clock.now += 1
         mine = [request for request in transport.requests if request.worker == 1]
         transport.events = [rollout(mine[-1], unfinished_steps=1, seconds=1.0)]
         assert pool.collect(0).request.worker == 1
@@ -208,15 +215,36 @@ def test_a_worker_that_answered_between_collect_calls_does_not_hang(monkeypatch)
     clock = Clock(monkeypatch)
     pool, transport = pool_of(1)
     transport.events = [rollout(transport.requests[0], seconds=1.0)]
-    pool.collect(0), pool.collect(0)
-    clock.now += 3600
+    pool.collect(0)
+    clock.wait(pool, 40)
+    clock.now += 3600  # as half a minute, the longest that a time without a poll counts
     transport.events = [rollout(transport.requests[1], seconds=1.0)]
     assert pool.collect(0) is not None
-    clock.now += 59
-    assert pool.collect(0) is None
+    clock.wait(pool, 59)
     assert pool.counts.hangs == 0
-    clock.now += 2  # the shortest timeout is a minute
-    assert pool.collect(0) is None
+    clock.wait(pool, 2)  # the shortest timeout is a minute
+    assert pool.counts.hangs == 1
+
+
+@pytest.mark.parametrize("paused_in_poll", [True, False])
+def test_a_pause_in_which_the_learner_and_its_workers_are_stopped_is_no_hang(monkeypatch, paused_in_poll):
+    """The limit is a minute: 20 s before the pause, half a minute for the pause, and 10 s after it."""
+    clock = Clock(monkeypatch)
+    pool, transport = pool_of(1)
+    transport.events = [rollout(transport.requests[0], seconds=1.0)]
+    pool.collect(0)
+    clock.wait(pool, 20)
+    if paused_in_poll:
+        poll = transport.poll
+        transport.poll = lambda timeout: setattr(clock, "now", clock.now + 3600) or poll(timeout)
+        assert pool.collect(1.0) is None
+        transport.poll = poll
+    else:
+        clock.now += 3600
+        assert pool.collect(0) is None
+    clock.wait(pool, 10)
+    assert pool.counts.hangs == 0
+    clock.wait(pool, 1)
     assert pool.counts.hangs == 1
 
 

@@ -1,5 +1,7 @@
 """Learning from workers' rollouts: each transition once, with updates and callbacks as without workers."""
 
+import time
+
 import numpy as np
 import pytest
 from environments import Counting
@@ -253,6 +255,23 @@ def test_silent_workers_end_learning(monkeypatch):
         agent.loop = RemoteLoop(agent, WorkerPool(Played(), 2, 10))
         with refuses(UsageError, "worker 0"):
             agent.learn(10)
+
+
+def test_an_hour_in_which_the_learner_and_its_workers_are_stopped_is_no_silence(monkeypatch):
+    agent, transport = remote(1)
+    poll, polls = transport.poll, []
+
+    def paused(timeout):
+        polls.append(timeout)
+        if len(polls) == 1:
+            monkeypatch.setattr("time.monotonic", lambda now=time.monotonic: now() + 7200)
+            return []
+        return poll(timeout)
+
+    transport.poll = paused
+    with agent:
+        agent.learn(20)
+        assert agent.num_timesteps == 20
 
 
 def test_owed_updates_are_made_up_after_the_workers_end(monkeypatch):
