@@ -16,6 +16,8 @@ def rollout(request, length=3, unfinished_steps=0, version=0, seconds=0.0):
 class Played:
     """Records requests, and returns the events that a test adds."""
 
+    start_limit = None
+
     def __init__(self):
         self.events, self.started, self.requests, self.published, self.closed = [], [], [], [], False
 

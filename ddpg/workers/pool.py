@@ -52,7 +52,14 @@ MAX_DEATHS_IN_A_ROW = 5  # deaths of one worker, without a rollout of it in betw
 
 
 class Transport(Protocol):
-    """Starts workers and exchanges messages with them. Only :meth:`poll` waits for a worker."""
+    """Starts workers and exchanges messages with them. Only :meth:`poll` waits for a worker.
+
+    Attributes:
+        start_limit: seconds after which a worker that is not ready counts as hung; ``None``: a worker may wait until
+            there is room for it.
+    """
+
+    start_limit: float | None
 
     def publish(self, version: int, arrays: Sequence[np.ndarray]) -> None:
         """Give the workers these weights, which they use from their next request on."""
@@ -104,7 +111,7 @@ class _WorkerState:
     sequence: int = 0  # sequence number of the next request
     pending: dict[int, RolloutRequest] = dataclasses.field(default_factory=dict)  # by sequence number
     unfinished_steps: int = 0  # accepted steps of its unfinished episode
-    waiting_since: float = 0.0  # the time at which it could start its oldest pending request
+    waiting_since: float = 0.0  # the time at which it was started, or could start its oldest pending request
     deaths_in_a_row: int = 0  # since its last accepted rollout
 
 
@@ -170,8 +177,8 @@ class WorkerPool:
         if not self._started:
             self._started = True
             self._last_poll = time.monotonic()
-            for worker, state in enumerate(self._workers):
-                self._transport.start(worker, state.epoch)
+            for worker in range(len(self._workers)):
+                self._start(worker)
         deadline = time.monotonic() + timeout
         self._send_requests()
         while True:
@@ -245,8 +252,8 @@ class WorkerPool:
         In a longer pause the workers may have been stopped together with this process (SIGSTOP, a frozen container),
         so no worker counts as hung before it has had some time while this process polled.
         """
-        now, most = time.monotonic(), self._rollout_timeout.seconds
-        if most is not None and (excess := now - self._last_poll - most / 2) > 0:
+        now, most = time.monotonic(), self._rollout_timeout.seconds or MIN_TIMEOUT
+        if (excess := now - self._last_poll - most / 2) > 0:
             for state in self._workers:
                 state.waiting_since = min(state.waiting_since + excess, now)
         self._last_poll = now
@@ -257,12 +264,15 @@ class WorkerPool:
         The caller polls first, so that an answer which has waited in the pipe counts, however long this process was
         busy.
         """
-        now, most = time.monotonic(), self._rollout_timeout.seconds
-        return [
-            WorkerDied(worker, state.epoch, f"no rollout in {most:.0f} s", hung=True)
-            for worker, state in enumerate(self._workers)
-            if most is not None and state.pending and worker not in answered and now - state.waiting_since > most
-        ]
+        now, hung = time.monotonic(), []
+        for worker, state in enumerate(self._workers):
+            if state.ready:
+                limit, missing = self._rollout_timeout.seconds if state.pending else None, "no rollout"
+            else:
+                limit, missing = self._transport.start_limit, "not ready"
+            if limit is not None and worker not in answered and now - state.waiting_since > limit:
+                hung.append(WorkerDied(worker, state.epoch, f"{missing} in {limit:.0f} s", hung=True))
+        return hung
 
     def _replace(self, death: WorkerDied) -> None:
         state = self._workers[death.worker]
@@ -279,7 +289,12 @@ class WorkerPool:
         print_to_stderr(f"worker {death.worker} {what} ({death.why}) and is restarted")
         state.epoch += 1
         state.ready, state.sequence = False, 0
-        self._transport.start(death.worker, state.epoch)
+        self._start(death.worker)
+
+    def _start(self, worker: int) -> None:
+        state = self._workers[worker]
+        state.waiting_since = time.monotonic()
+        self._transport.start(worker, state.epoch)
 
     def _discard_requests(self, state: _WorkerState, episode: bool = True) -> None:
         self.counts.lost += len(state.pending)

@@ -13,6 +13,8 @@ from ddpg.errors import UsageError, format_error
 from ddpg.interaction import env_calls
 from ddpg.workers.worker import EnvironmentFailed, Event, RolloutRequest, Worker, WorkerDied, WorkerReady, WorkerSpec
 
+START_LIMIT = 1800.0  # seconds to import the main module and make the environment, after which a worker counts as hung
+
 _SLOTS = 2  # the newest weights, and the previous ones, which a worker may still be reading
 
 
@@ -65,9 +67,13 @@ class ProcessTransport:
 
     Args:
         spec: how workers are built.
+
+    Attributes:
+        start_limit: :data:`START_LIMIT`.
     """
 
     def __init__(self, spec: WorkerSpec):
+        self.start_limit = START_LIMIT
         self._spec = spec
         # Spawned, not forked: a fork would copy TensorFlow's memory without its threads.
         self._context = multiprocessing.get_context("spawn")

@@ -134,12 +134,16 @@ class RayTransport:
         address: address of a running cluster; ``None``: see :func:`connect_to_ray`. A new cluster has a CPU for each
             worker, and ends with :meth:`close`.
 
+    Attributes:
+        start_limit: ``None``: an actor waits until the cluster has a free CPU.
+
     Raises:
         UsageError: if Ray is not installed.
         EnvironmentFault: if no cluster can be reached or started.
     """
 
     def __init__(self, spec: WorkerSpec, address: str | None = None):
+        self.start_limit = None
         self._ray, self._owned = connect_to_ray(address, len(spec.behaviours))
         ray = self._ray
         self._actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorkerActor)

@@ -256,6 +256,22 @@ def test_no_worker_hangs_before_the_first_rollout(monkeypatch):
     assert (pool.counts.hangs, RolloutTimeout().seconds) == (0, None)
 
 
+@pytest.mark.parametrize(("limit", "hangs"), [(None, 0), (30.0, 1)])
+def test_a_worker_that_is_not_ready_in_time_is_replaced_unless_it_may_wait_for_room(monkeypatch, limit, hangs):
+    clock = Clock(monkeypatch)
+    transport = Played()
+    transport.start_limit = limit
+    pool = WorkerPool(transport, 2, 3)
+    pool.publish([])
+    assert pool.collect(0) is None
+    transport.events = [WorkerReady(0, 0)]  # it has requests, whose limit is not known before the first rollout
+    clock.wait(pool, 30)
+    assert pool.counts.hangs == 0
+    clock.wait(pool, 1)
+    assert pool.counts.hangs == hangs
+    assert transport.started[2:] == [(1, 1)] * hangs
+
+
 @pytest.mark.parametrize("seconds", [0, float("nan"), "x", None])
 def test_an_invalid_rollout_timeout_is_refused(seconds):
     with refuses(UsageError, "rollout_timeout", repr(seconds)):
