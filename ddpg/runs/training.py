@@ -52,7 +52,7 @@ from ddpg.runs.run_config import differences, versions_here
 from ddpg.runs.run_state import RunState
 from ddpg.runs.trackers import as_tracker
 from ddpg.workers.remote_loop import learning_from_workers
-from ddpg.workers.worker_options import check_collector, check_options
+from ddpg.workers.worker_options import check_collector, check_not_importing, check_options
 
 
 def train(
@@ -120,6 +120,7 @@ def train(
         EnvironmentFault: if the environment failed; the agent is saved first.
         FileFault: if a file could not be written.
     """
+    check_not_importing("train")
     for what, value in (("env_id", env_id), ("vectorization", vectorization), ("collector", collector)):
         validate_text(value, what, "a name")
     seed = _validate_optional_int(seed, "seed", 0)
@@ -235,6 +236,7 @@ def resume(
         EnvironmentFault: if the environment failed; the agent is saved first.
         FileFault: if a file is damaged, or could not be written.
     """
+    check_not_importing("resume")
     run = validate_path(run, "run")
     progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
     allow_import = validate_names(allow_import, "allow_import")

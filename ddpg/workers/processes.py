@@ -12,9 +12,15 @@ import numpy as np
 from ddpg.errors import UsageError, format_error
 from ddpg.interaction import env_calls
 from ddpg.workers.worker import EnvironmentFailed, Event, RolloutRequest, Worker, WorkerDied, WorkerReady, WorkerSpec
+from ddpg.workers.worker_options import GUARD
 
 START_LIMIT = 1800.0  # seconds to import the main module and make the environment, after which a worker counts as hung
 
+# Exit code 1 before any message: Python could not import the main module or unpickle the worker, nor could it again.
+_NOT_STARTED = (
+    "before it could make the environment; its messages on stderr say why; a script that trains with workers needs "
+    f"{GUARD}, because every worker process imports it"
+)
 _SLOTS = 2  # the newest weights, and the previous ones, which a worker may still be reading
 
 
@@ -79,6 +85,7 @@ class ProcessTransport:
         self._context = multiprocessing.get_context("spawn")
         self._weights: SharedWeights | None = None
         self._workers: dict[int, tuple[int, Any, Any]] = {}  # by number: epoch, process, pipe
+        self._answered: set[int] = set()  # numbers of workers that have sent a message
 
     @property
     def pids(self) -> list[int]:
@@ -107,7 +114,10 @@ class ProcessTransport:
             self._workers[request.worker][2].send(request)
 
     def poll(self, timeout: float) -> list[Event]:
-        """Return the messages that workers have sent, and a :class:`WorkerDied` for each that is gone."""
+        """Return the messages that workers have sent, and a :class:`WorkerDied` for each that is gone.
+
+        For one that could not be started at all it is an :class:`EnvironmentFailed`.
+        """
         pipes: dict[Any, int] = {pipe: number for number, (_, _, pipe) in self._workers.items()}
         events: list[Event] = []
         for ready in multiprocessing.connection.wait(list(pipes), timeout):
@@ -115,10 +125,16 @@ class ProcessTransport:
             epoch, process, pipe = self._workers[number]
             try:
                 events.append(pipe.recv())
+                self._answered.add(number)
             except (EOFError, OSError):
                 process.join(timeout=5)
+                answered = number in self._answered
                 self._end(number)
-                events.append(WorkerDied(number, epoch, f"its process ended with exit code {process.exitcode}"))
+                why = f"its process ended with exit code {process.exitcode}"
+                if process.exitcode == 1 and epoch == 0 and not answered:
+                    events.append(EnvironmentFailed(number, epoch, f"{why} {_NOT_STARTED}"))
+                else:
+                    events.append(WorkerDied(number, epoch, why))
         return events
 
     def close(self) -> None:
@@ -127,6 +143,7 @@ class ProcessTransport:
             self._end(number)
 
     def _end(self, number: int) -> None:
+        self._answered.discard(number)
         if number in self._workers:
             _, process, pipe = self._workers.pop(number)
             pipe.close()

@@ -1,5 +1,6 @@
 """Check the choice of the collector, and that it supports the agent's options. TensorFlow is not imported."""
 
+import multiprocessing
 from typing import Any
 
 from ddpg.config.algorithm_options import AgentConfig
@@ -7,6 +8,22 @@ from ddpg.errors import UsageError, brief, did_you_mean, import_optional
 from ddpg.interaction.validation import validate_int, validate_text
 
 COLLECTORS = ("local", "process", "ray")
+GUARD = 'if __name__ == "__main__":'
+
+
+def check_not_importing(what: str) -> None:
+    """Check that this is not a worker process that is still importing the user's script, which calls ``what``.
+
+    Otherwise every worker process would train, too, into run directories of its own.
+
+    Raises:
+        UsageError: if it is.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # set by multiprocessing during the import
+        raise UsageError(
+            f"{what} is called while a worker process imports the script that started it; put what the script does "
+            f"under {GUARD}"
+        )
 
 
 def check_collector(collector: str, workers: int | None, ray_address: str | None) -> None:

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from distributed_envs import Alone, Broken, Exits, Hanging, Invalid, Slow, Wide
+from distributed_envs import Alone, Broken, Exits, Hanging, Invalid, Slow, Unloadable, Wide
 from environments import Counting
 from refusals import refuses
 
@@ -97,6 +97,16 @@ def test_an_environment_fault_ends_learning_with_one_line(env, message):
         assert "died" not in str(caught.value)
         assert "\n" not in str(caught.value)
     assert not [child for child in multiprocessing.active_children() if child.name.startswith("ddpg-worker")]
+
+
+def test_a_worker_that_cannot_be_unpickled_ends_learning_at_once_and_the_guard_is_named():
+    with (
+        DDPG(Counting(), TINY, seed=0) as agent,
+        learning_from_workers(agent, Unloadable(), "process", 1, length=20) as loop,
+        refuses(UsageError, "worker 0 exit code 1 __main__"),
+    ):
+        agent.learn(100)
+    assert loop.pool.counts.deaths == 0
 
 
 def test_the_newest_weights_are_read_once():

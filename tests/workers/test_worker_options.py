@@ -1,11 +1,13 @@
 """Which options a collector accepts, and the error without Ray."""
 
+import multiprocessing
+import subprocess
 import sys
 
 import pytest
 from refusals import refuses
 
-from ddpg import UsageError, train
+from ddpg import UsageError, resume, train
 from ddpg.workers.worker_options import check_collector
 
 
@@ -28,6 +30,34 @@ def test_inconsistent_collector_options_are_refused(chosen, message):
 def test_consistent_collector_options_are_accepted():
     check_collector("local", None, None)
     check_collector("process", 1, None)
+
+
+@pytest.mark.parametrize("function", [train, resume])
+def test_a_worker_process_that_imports_the_script_does_not_train(monkeypatch, tmp_path, function):
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with refuses(UsageError, f"{function.__name__} __main__"):
+        function("Pendulum-v1")
+    assert list(tmp_path.iterdir()) == []
+
+
+UNGUARDED = """\
+import ddpg
+config = ddpg.DDPGConfig(hidden=(4,), batch_size=4, jit=False, buffer_size=1000)
+ddpg.train("Pendulum-v1", config, total_timesteps=400, collector="process", workers=2, progress_bar=False)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_makes_one_run_and_is_told_of_the_guard(tmp_path):
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 1
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["Pendulum-v1"]
+    assert [path.name for path in (tmp_path / "runs" / "Pendulum-v1").iterdir()] == ["1"]
+    assert '__name__ == "__main__":' in done.stderr.splitlines()[-1]
 
 
 def test_without_ray_one_line_says_what_to_install(monkeypatch, tmp_path):
