@@ -264,7 +264,8 @@ class WorkerPool:
         The caller polls first, so that an answer which has waited in the pipe counts, however long this process was
         busy.
         """
-        now, hung = time.monotonic(), []
+        now = time.monotonic()
+        hung: list[Event] = []
         for worker, state in enumerate(self._workers):
             if state.ready:
                 limit, missing = self._rollout_timeout.seconds if state.pending else None, "no rollout"

@@ -143,7 +143,7 @@ class RayTransport:
     """
 
     def __init__(self, spec: WorkerSpec, address: str | None = None):
-        self.start_limit = None
+        self.start_limit: float | None = None
         self._ray, self._owned = connect_to_ray(address, len(spec.behaviours))
         ray = self._ray
         self._actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorkerActor)
