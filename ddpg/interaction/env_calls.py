@@ -31,6 +31,8 @@ from ddpg.interaction.validation import refuse_masked, validate_flag, validate_s
 CLOSE_FAILED = 71  # exit status of a process whose environment failed in close, when its pipe is no longer read
 
 _SIGNALS = tuple(number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP"))
+_TERMINAL_SIGNALS = tuple(number for number in _SIGNALS if number.name != "SIGTERM")  # Ctrl-C; a closed terminal
+_CAN_BLOCK = hasattr(signal, "pthread_sigmask")  # not on Windows
 # signal.getsignal looks its result up in an enumeration, which takes longer than everything else in the guard.
 _get_handler = getattr(signal, "_signal", signal).getsignal
 _IN_CONTEXT = int(np.__version__.partition(".")[0]) >= 2  # NumPy's error state is a context variable
@@ -70,9 +72,27 @@ def exit_if_orphaned() -> None:
 
 def ignore_terminal_signals() -> None:
     """Ignore the signals that a terminal sends to all of a command's processes; the parent ends this one."""
-    for name in ("SIGINT", "SIGHUP"):  # Ctrl-C; a closed terminal
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in _TERMINAL_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if _CAN_BLOCK:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _TERMINAL_SIGNALS)
+
+
+@contextlib.contextmanager
+def terminal_signals_blocked() -> Iterator[None]:
+    """Block a terminal's signals in this thread within the block, and so in the processes that are started there.
+
+    Such a process calls :func:`ignore_terminal_signals`; before that, a signal would end Python's start or the imports
+    with a traceback. In this process the signals are handled by another thread, or after the block.
+    """
+    if not _CAN_BLOCK:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINAL_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class ProcessStateGuard:

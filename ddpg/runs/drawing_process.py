@@ -122,7 +122,8 @@ class DrawingProcess:
     def __enter__(self) -> "DrawingProcess":
         variables = {"SDL_VIDEODRIVER": "dummy", **os.environ}  # without it pygame fails where there is no screen
         command = [sys.executable, "-c", _START, json.dumps(sys.path)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
+        with env_calls.terminal_signals_blocked():
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
         try:
             self._send((self._env_id, self._wrappers, _registration(self._env_id)))
             _, self._spaces, self.rate = self._receive()

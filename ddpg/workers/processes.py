@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.resource_tracker
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,7 +81,7 @@ class ProcessTransport:
     """
 
     def __init__(self, spec: WorkerSpec):
-        self.start_limit = START_LIMIT
+        self.start_limit: float | None = START_LIMIT
         self._spec = spec
         # Spawned, not forked: a fork would copy TensorFlow's memory without its threads.
         self._context = multiprocessing.get_context("spawn")
@@ -104,7 +106,10 @@ class ProcessTransport:
         pipe, theirs = self._context.Pipe()
         arguments = (theirs, self._spec, self._weights, worker, epoch)
         process = self._context.Process(target=_serve, args=arguments, name=f"ddpg-worker-{worker}", daemon=True)
-        process.start()
+        if os.name == "posix":
+            multiprocessing.resource_tracker.ensure_running()  # its start would unblock SIGINT below
+        with env_calls.terminal_signals_blocked():
+            process.start()
         theirs.close()
         self._workers[worker] = epoch, process, pipe
 

@@ -2,6 +2,8 @@
 
 import ctypes.util
 import importlib.util
+import signal
+import subprocess
 import sys
 
 import gymnasium as gym
@@ -53,6 +55,18 @@ def test_frames_are_drawn_in_a_process_without_tensorflow():
         [20, 150, 0],
         [30, 160, 0],
     ]
+
+
+def test_ctrl_c_while_the_process_starts_does_not_reach_it(monkeypatch):
+    started = subprocess.Popen
+
+    def interrupted(*arguments, **options):
+        process = started(*arguments, **options)
+        process.send_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    assert len(shades_of(Rising(), "drawn_envs:drawn/Telling-v0", 1)) == 4
 
 
 def test_recording_an_id_equals_recording_its_environment(tmp_path):

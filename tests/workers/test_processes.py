@@ -47,7 +47,9 @@ def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
 
     def kill(agent):
         if agent.num_timesteps >= 100 and not killed:
-            killed.append(agent.loop.pool._transport.pids[0])
+            pool = agent.loop.pool  # the other worker may still be starting, without requests to lose
+            number = next(number for number, state in enumerate(pool._workers) if state.pending)
+            killed.append(pool._transport.pids[number])
             os.kill(killed[0], signal.SIGKILL)
 
     with DDPG(Counting(), TINY, seed=0) as agent:
@@ -73,6 +75,16 @@ def test_a_worker_that_hangs_is_replaced_while_the_other_continues(tmp_path):
             assert agent.counts["worker_hangs"] == loop.pool.counts.hangs <= loop.pool.counts.deaths
             assert loop.learned_steps == agent.replay.added == agent.num_timesteps
         assert all_ended(pids)
+
+
+def test_ctrl_c_and_a_closed_terminal_while_a_worker_starts_do_not_reach_it():
+    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Slow, "process", 1, length=20) as loop:
+        loop.pool.publish(current_weights(agent))
+        assert loop.pool.collect(0) is None
+        for number in (signal.SIGINT, signal.SIGHUP):
+            os.kill(loop.pool._transport.pids[0], number)
+        agent.learn(20)
+        assert loop.pool.counts.deaths == 0
 
 
 def test_a_worker_acts_with_the_latest_weights():
