@@ -139,6 +139,14 @@ def rng():
 
 
 @pytest.fixture
+def hangup_not_ignored():
+    """Handle SIGHUP by default, here and in processes that the test starts, also if pytest runs under ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
 def observation_space():
     return gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
 

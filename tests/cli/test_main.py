@@ -396,6 +396,7 @@ def test_signals_are_answered_while_tensorflow_compiles(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangup_not_ignored")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_to_all_processes_of_a_vector_environment(tmp_path, number):
     steps = ["--total-timesteps", "1000000", "--evaluation-interval", "500", "--evaluation-episodes", "1"]

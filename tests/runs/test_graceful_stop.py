@@ -92,6 +92,7 @@ def send(number):
     pytest.fail("the signal was not received")
 
 
+@pytest.mark.usefixtures("hangup_not_ignored")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_run_and_it_resumes_exactly(number, uninterrupted, at, tmp_path, capsys):
     before = signal.getsignal(number)

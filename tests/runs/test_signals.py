@@ -26,6 +26,7 @@ with signals.exit_on_termination(), tempfile.TemporaryDirectory(dir=".") as fold
 """
 
 
+@pytest.mark.usefixtures("hangup_not_ignored")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminated_command_removes_its_temporary_files(number, tmp_path):
     code = WRITES.format(ignored="", seconds=60)
