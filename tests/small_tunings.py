@@ -25,8 +25,6 @@ else:
     run = pathlib.Path(words[1])
     begun = max(int(path.name) for path in (run / "checkpoints").iterdir())
 seed, name = int(run.parts[-3]), run.parts[-4]
-with open(how["notes"], "a") as notes:
-    notes.write(json.dumps([words[0], name, seed, begun]) + chr(10))
 
 
 def save(steps):
@@ -38,8 +36,11 @@ def save(steps):
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 if words[0] == "train":
-    save(0)
+    run.mkdir(parents=True)
     (run / "evaluations.csv").write_text("timesteps,mean_return" + chr(10))
+    save(0)
+with open(how["notes"], "a") as notes:  # last, so that a test that waits for it and then kills finds a run to resume
+    notes.write(json.dumps([words[0], name, seed, begun]) + chr(10))
 if name in how.get("diverge", ()):
     print("ddpg: error: the loss is nan after 7 updates: training diverged; lower it", file=sys.stderr)
     sys.exit(1)
