@@ -240,10 +240,14 @@ def has_preset(env_id: str) -> bool:
 
 
 def preset_for(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> Preset:
-    """Return the preset of ``env_id`` or of its suite, or the default preset of the options class ``kind``."""
+    """Return the preset of ``env_id`` or of its suite, or the default preset of the options class ``kind``.
+
+    A suite's preset does not apply to other algorithms than DDPG: a wrapper may have made the actions discrete.
+    """
     if env_id in PRESETS:
         return PRESETS[env_id]
-    of_suite = (preset for prefix, preset in SUITES.items() if env_id.startswith(prefix))
+    suites = SUITES if issubclass(kind, DDPGConfig) else {}
+    of_suite = (preset for prefix, preset in suites.items() if env_id.startswith(prefix))
     return next(of_suite, _ELSEWHERE.get(kind, Preset(100_000)))
 
 

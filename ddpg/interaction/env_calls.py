@@ -1,7 +1,7 @@
 """Call users' environments safely: every call of an environment's method goes through this module.
 
 An exception in an environment, even ``sys.exit()``, becomes an error of this call and does not end the program. Process
-state that an environment changes is restored after the call: the streams, the handlers of SIGINT and SIGTERM, NumPy's
+state that an environment changes is restored after the call: the streams, the handlers of three signals, NumPy's
 error state, filters that turn warnings into errors, and, if a run writes files (:func:`own_directory`), the working
 directory and the umask. State that this package does not use stays changed: environment variables, the locale, global
 random states.

@@ -78,8 +78,8 @@ def train(
 ) -> Path:
     """Train in ``env_id`` (DDPG, or DQN for discrete actions) and write everything to a new run directory.
 
-    The first SIGINT or SIGTERM saves the run and returns, if this is Python's main thread. Before the run directory
-    exists, the signal raises ``KeyboardInterrupt`` instead.
+    The first SIGINT, SIGTERM or SIGHUP saves the run and returns, if this is Python's main thread. Before the run
+    directory exists, the signal raises ``KeyboardInterrupt`` instead.
 
     Args:
         env_id: as for ``gymnasium.make``, or ``module:Id``.

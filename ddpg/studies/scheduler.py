@@ -218,7 +218,7 @@ def run_study(
 ) -> StudyOutcome:
     """Run the unfinished cells of a study, each as a ``ddpg`` process here or on a cluster.
 
-    The first SIGINT or SIGTERM lets the running cells save and end; if one came before, nothing is begun.
+    The first SIGINT, SIGTERM or SIGHUP lets the running cells save and end; if one came before, nothing is begun.
 
     Args:
         study: its TOML file, which is copied into the folder.

@@ -209,7 +209,7 @@ def run_tuning(
 ) -> TuningOutcome:
     """Run the remaining trials of a tuning, then compare the best with the preset on fresh seeds.
 
-    The first SIGINT or SIGTERM lets the running cells save and end; if one came before, nothing is begun.
+    The first SIGINT, SIGTERM or SIGHUP lets the running cells save and end; if one came before, nothing is begun.
 
     Args:
         root: the tuning's folder.

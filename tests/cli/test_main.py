@@ -21,7 +21,7 @@ import tensorflow as tf
 from few_frames import few_frames
 
 import ddpg
-from ddpg import DDPG, evaluate
+from ddpg import DDPG, __main__, evaluate
 from ddpg.cli.command import import_with_tensorflow
 from ddpg.cli.main import main
 from ddpg.runs import run_directory, saved_policy
@@ -504,3 +504,15 @@ def test_operations_are_deterministic_on_a_gpu(gpus, monkeypatch):
     monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: calls.append("deterministic"))
     import_with_tensorflow(say=False)
     assert calls == ["deterministic"] * gpus
+
+
+def test_an_interrupt_while_modules_are_imported_is_one_line(monkeypatch, capsys):
+    class Interrupting:
+        def find_spec(self, name, path, target=None):
+            if name == "ddpg.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "ddpg.cli.main", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert __main__.main() == 130
+    assert capsys.readouterr().err == "ddpg: interrupted\n"

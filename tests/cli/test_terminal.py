@@ -1,12 +1,14 @@
 """Streams that are closed from the start, and characters that a stream's encoding lacks."""
 
 import io
+import os
+import pty
 import subprocess
 import sys
 
 import pytest
 
-from ddpg.cli.terminal import tolerate_broken_pipes
+from ddpg.cli.terminal import BrokenPipeTolerantStream, tolerate_broken_pipes
 
 
 def run_in_shell(command, closing):
@@ -70,3 +72,14 @@ def test_a_stream_that_is_none_while_its_descriptor_is_open(monkeypatch):
         nowhere = sys.stdout
     assert sys.stdout is None
     assert nowhere.closed
+
+
+def test_what_is_printed_to_a_closed_terminal_is_discarded():
+    terminal, end = pty.openpty()
+    stream = BrokenPipeTolerantStream(os.fdopen(end, "w"))
+    stream.write("seen\n")
+    stream.flush()
+    os.close(terminal)
+    stream.write("not seen\n")
+    stream.flush()
+    stream._stream.close()

@@ -131,6 +131,10 @@ def test_a_suite_has_one_preset():
     assert not has_preset("dm_control/cheetah-run-v0")
 
 
+def test_a_suite_s_preset_does_not_apply_to_discrete_actions():
+    assert preset_config("dmc/cheetah-run-v0", DQNConfig) == preset_config("NoPreset-v0", DQNConfig)
+
+
 @pytest.mark.parametrize("env_id", [*PRESETS, *SUITES])
 def test_presets_are_valid(env_id):
     kind = DQNConfig if env_id in DQN_PRESETS else DDPGConfig

@@ -11,7 +11,7 @@ import ddpg
 from ddpg import DDPGConfig, DQNConfig
 from ddpg.cli.main import main
 from ddpg.cli.train import Train
-from ddpg.config.presets import PRESETS, Preset, budget_note, preset_config, preset_for
+from ddpg.config.presets import PRESETS, Preset, budget_note, ddpg_recipe, preset_config, preset_for
 from ddpg.runs.training import value_range_note
 
 CONFIGS = dict.fromkeys((*DQN_PRESETS, "NoPresetDiscrete-v0"), DQNConfig)
@@ -130,3 +130,10 @@ def test_train_in_python_scales_it_too(tmp_path, monkeypatch):
     monkeypatch.setattr("ddpg.runs.run_loop.run_to_goal", lambda run, document, *_: seen.append(document["config"]))
     ddpg.train("NoPreset-v0", total_timesteps=8_000, root=tmp_path, progress_bar=False)
     assert seen[0]["learning_starts"] == 800
+
+
+def test_no_note_on_random_steps_of_another_recipe():
+    preset = preset_for("NoPreset-v0").options_for(DDPGConfig, 8_000)
+    assert "800 of 8,000" in budget_note("NoPreset-v0", DDPGConfig(**preset), 8_000)
+    of_ddpg = DDPGConfig(**ddpg_recipe("ddpg") | {"learning_starts": preset["learning_starts"]})
+    assert budget_note("NoPreset-v0", of_ddpg, 8_000) == ""

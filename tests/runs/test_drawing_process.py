@@ -214,3 +214,9 @@ def test_mujoco_is_drawn_without_a_gpu(tmp_path, monkeypatch):
     with Image.open(tmp_path / "a.gif") as image:
         assert image.n_frames == 2  # every fifth of 125 frames a second, and the last
         assert np.array(image.convert("RGB")).std() > 20  # the floor and the hopper, not one color
+
+
+def test_a_drawing_process_whose_parent_is_gone_ends_quietly():
+    code = "from ddpg.runs.drawing_process import serve; serve()"
+    process = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True)
+    assert (process.returncode, process.stderr) == (0, b"")

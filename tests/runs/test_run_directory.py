@@ -296,3 +296,12 @@ def test_the_owner_of_a_lock_is_named_in_one_line(tmp_path):
         with refuses(UsageError, "process 1 since now") as caught, run_lock(tmp_path):
             pass
     assert str(caught.value).isprintable()
+
+
+def test_a_read_only_file_system_is_named(tmp_path, monkeypatch):
+    class ReadOnly:
+        f_flag = os.ST_RDONLY
+
+    monkeypatch.setattr(os, "statvfs", lambda path: ReadOnly)
+    with pytest.raises(FileFault, match="EROFS"):
+        run_directory.check_root(tmp_path / "runs")

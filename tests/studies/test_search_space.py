@@ -6,7 +6,7 @@ from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.config.algorithm_options import CONFIGS, NORMS
-from ddpg.config.presets import PRESETS, preset_config
+from ddpg.config.presets import PRESETS, SUITES, preset_config
 from ddpg.policies.schedules import SCHEDULES
 from ddpg.runs.env_factory import make_env
 from ddpg.studies.search_space import Choices, Range, config_of, read_space, training_check
@@ -40,7 +40,7 @@ def test_every_schedule_and_norm_can_be_tuned(option, values, algorithm, tmp_pat
     assert tried == [None if value == "none" else value for value in values]
 
 
-@pytest.mark.parametrize("env_id", PRESETS)
+@pytest.mark.parametrize("env_id", [*PRESETS, *SUITES])
 def test_every_preset_can_be_tuned_and_is_in_its_own_space(env_id):
     algorithm = "DQN" if env_id in DQN_PRESETS else "DDPG"
     base = preset_config(env_id, CONFIGS[algorithm]).to_json()
