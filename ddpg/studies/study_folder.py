@@ -81,9 +81,16 @@ class CellFolder:
         """The next stage: ``"train"``, ``"resume"`` or ``"evaluate"``; ``None``: the cell has finished."""
         if self.run is None:
             return "train"
-        if self.saved < self.cell.group.total_timesteps:
+        if self.saved < self.cell.group.total_timesteps or self._lacks_last_evaluation():
             return "resume"
         return "evaluate" if self.cell.group.final_episodes and not self.final.exists() else None
+
+    def _lacks_last_evaluation(self) -> bool:
+        """Whether the run was interrupted in the evaluation at its goal, so that its table ends before."""
+        if self.run is None or not (self.run / "evaluations.csv").exists():  # the file was lost, and training has ended
+            return False
+        rows = self.evaluations
+        return not rows or int(rows[-1]["timesteps"]) < self.cell.group.total_timesteps
 
     @property
     def state(self) -> str:
