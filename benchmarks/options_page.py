@@ -49,8 +49,10 @@ def preset_rows() -> dict[str, str]:
     The last two rows are for all other environments.
     """
     published, texts = _published(), {True: "yes", False: "not yet"}
-    rows = {env_id: _preset_row(f"`{env_id}`", preset_for(env_id), texts[env_id in published]) for env_id in PRESETS}
-    rows |= {suite: _preset_row(f"`{suite}…`", preset_for(suite), "yes") for suite in SUITES}
+    rows = {
+        env_id: _preset_row(f"`{env_id}`", preset, texts[env_id in published]) for env_id, preset in PRESETS.items()
+    }
+    rows |= {suite: _preset_row(f"`{suite}…`", preset, "yes") for suite, preset in SUITES.items()}
     others = {"any other, actions of a Box or parameterised": DDPGConfig, "any other, discrete actions": DQNConfig}
     return rows | {name: _preset_row(name, preset_for("", kind), "") for name, kind in others.items()}
 

@@ -1,5 +1,8 @@
 """Options and gradient paths for tests that combine all of them."""
 
+from ddpg.config.algorithm_options import DQNConfig
+from ddpg.config.presets import PRESETS
+
 # Name, value, and other options that it needs.
 OPTIONS = [
     ("n_critics", 2, {}),
@@ -42,4 +45,4 @@ PATHS = [
     *(("bounding", way) for way in ("inverting", "zeroing")),
     *(("policy_gradient", path) for path in ("direct", "surrogate")),
 ]
-DQN_PRESETS = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3")  # presets of environments with discrete actions
+DQN_PRESETS = tuple(env_id for env_id, preset in PRESETS.items() if preset.kind is DQNConfig)

@@ -62,7 +62,7 @@ def add(run: Path, document: dict[str, Any], folder: Path) -> None:
         card = Card(
             env_id=document["env_id"],
             algorithm=document["algorithm"],
-            recipe=preset_for(_plain(document["env_id"])).recipe,
+            recipe=preset_for(_plain(document["env_id"]), CONFIGS[document["algorithm"]]).recipe,
             timesteps=document["total_timesteps"],
             seed=document["seed"],
             options=document["config"],

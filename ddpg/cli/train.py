@@ -132,7 +132,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
             values = values | from_toml(kind, read_toml(file), kind.__name__, hints | cls.flag_hints())
         options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
-        whose = f"those of the recipe {recipe}" if recipe is not None else _origin_of_defaults(name, preset)
+        whose = f"those of the recipe {recipe}" if recipe is not None else _origin_of_defaults(name, kind, preset)
         text = f"Train {algorithm} in {name}; writes runs/{name}/N/.\n\nThe defaults are {whose}."
         found, unknown = parse_flags(flags, helped or words, prog, text)
         names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
@@ -233,12 +233,12 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
         print_report(run, self.json)
 
 
-def _origin_of_defaults(name: str, preset: "Preset") -> str:
+def _origin_of_defaults(name: str, kind: type["AgentConfig"], preset: "Preset") -> str:
     """Return where the defaults of an environment come from, for its help."""
     from ddpg.config.presets import has_preset
 
     of_recipe = "" if preset.recipe is None else f"those of the recipe {preset.recipe}"
-    if has_preset(name):
+    if has_preset(name, kind):
         return "its preset's" + (f", {of_recipe}" if of_recipe else "")
     return f"{of_recipe or 'the same everywhere'}: {name} has no preset"
 

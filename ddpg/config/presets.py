@@ -92,11 +92,13 @@ class Preset:
         total_timesteps: environment steps.
         changes: options that differ from the recipe, or from the defaults if there is none.
         recipe: one of :data:`RECIPES`; ``None``: the defaults.
+        kind: the options class of the algorithm for which it is.
     """
 
     total_timesteps: int
     changes: dict[str, Any] = dataclasses.field(default_factory=dict)
     recipe: str | None = None
+    kind: type[AgentConfig] = DDPGConfig
 
     @functools.cached_property
     def options(self) -> dict[str, Any]:
@@ -195,9 +197,9 @@ _AVERAGED = {"actor_average": 1_000}
 _HOLDING = _AVERAGED | {"norm": "renorm_preactivation"}
 
 PRESETS = {
-    "CartPole-v1": Preset(100_000, _CART_POLE),
-    "Acrobot-v1": Preset(100_000, _DISCRETE),
-    "LunarLander-v3": Preset(300_000, _DISCRETE | _LANDS_SELDOM),
+    "CartPole-v1": Preset(100_000, _CART_POLE, kind=DQNConfig),
+    "Acrobot-v1": Preset(100_000, _DISCRETE, kind=DQNConfig),
+    "LunarLander-v3": Preset(300_000, _DISCRETE | _LANDS_SELDOM, kind=DQNConfig),
     "Pendulum-v1": Preset(10_000, _PENDULUM),
     "ddpg_envs/LQR-v0": Preset(10_000, _LQR),
     "ddpg_envs/AsymmetricLQR-v0": Preset(10_000, _LQR),
@@ -230,25 +232,28 @@ SUITES = {"dmc/": Preset(100_000, _EXPLORING | {"norm": "renorm_preactivation"},
 # For environments without a preset: what measured best in other environments (docs/learning.md).
 _ELSEWHERE: dict[type[AgentConfig], Preset] = {
     DDPGConfig: Preset(100_000, _EXPLORING, recipe="plus"),
-    DQNConfig: Preset(100_000, _DISCRETE),
+    DQNConfig: Preset(100_000, _DISCRETE, kind=DQNConfig),
 }
 
 
-def has_preset(env_id: str) -> bool:
-    """Return whether ``env_id`` or its suite has a preset."""
-    return env_id in PRESETS or env_id.startswith(tuple(SUITES))
+def has_preset(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> bool:
+    """Return whether ``env_id`` or its suite has a preset for the options class ``kind``."""
+    return _own_preset(env_id, kind) is not None
 
 
 def preset_for(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> Preset:
-    """Return the preset of ``env_id`` or of its suite, or the default preset of the options class ``kind``.
+    """Return the preset of ``env_id`` or of its suite for the options class ``kind``, or the default of that class."""
+    return _own_preset(env_id, kind) or _ELSEWHERE.get(kind, Preset(100_000))
 
-    A suite's preset does not apply to other algorithms than DDPG: a wrapper may have made the actions discrete.
+
+def _own_preset(env_id: str, kind: type[AgentConfig]) -> Preset | None:
+    """Return the preset of ``env_id`` or of its suite.
+
+    There is none if it is for another algorithm: a wrapper may have made the actions discrete.
     """
-    if env_id in PRESETS:
-        return PRESETS[env_id]
-    suites = SUITES if issubclass(kind, DDPGConfig) else {}
-    of_suite = (preset for prefix, preset in suites.items() if env_id.startswith(prefix))
-    return next(of_suite, _ELSEWHERE.get(kind, Preset(100_000)))
+    of_suite = next((preset for prefix, preset in SUITES.items() if env_id.startswith(prefix)), None)
+    found = PRESETS.get(env_id, of_suite)
+    return found if found is not None and issubclass(kind, found.kind) else None
 
 
 @overload

@@ -131,8 +131,12 @@ def test_a_suite_has_one_preset():
     assert not has_preset("dm_control/cheetah-run-v0")
 
 
-def test_a_suite_s_preset_does_not_apply_to_discrete_actions():
-    assert preset_config("dmc/cheetah-run-v0", DQNConfig) == preset_config("NoPreset-v0", DQNConfig)
+@pytest.mark.parametrize("env_id", [*PRESETS, *SUITES])
+def test_a_preset_does_not_apply_to_another_algorithm(env_id):
+    """A wrapper may have made the actions discrete."""
+    other = DDPGConfig if env_id in DQN_PRESETS else DQNConfig
+    assert preset_config(env_id, other) == preset_config("NoPreset-v0", other)
+    assert not has_preset(env_id, other)
 
 
 @pytest.mark.parametrize("env_id", [*PRESETS, *SUITES])
