@@ -13,6 +13,7 @@ from benchmarks.learning import (
     ladder,
     midway,
     paired,
+    regulator,
     tables,
     versions,
 )
@@ -64,6 +65,7 @@ BLOCKS: dict[str, Text] = {
     "swimmer holding": lambda cells: tables.holding(cells, "swimmer"),
     "walking": lambda cells: tables.table(cells, "walking"),
     "walking holding": lambda cells: tables.holding(cells, "walking"),
+    "regulator": regulator.table,
     "million": midway.million_table,
     "others": lambda cells: tables.table(cells, "others", "box2d"),
     "first": lambda cells: tables.by_seed(cells, "first"),

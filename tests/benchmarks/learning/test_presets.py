@@ -15,7 +15,18 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-STUDIES = ("table", "averaged", "preactivation", "others", "box2d", "held", "swimmer", "landing", "walking")
+STUDIES = (
+    "table",
+    "averaged",
+    "preactivation",
+    "others",
+    "box2d",
+    "held",
+    "swimmer",
+    "landing",
+    "walking",
+    "regulator",
+)
 CELLS = long_form.read(ROOT / "benchmarks" / "results" / "learning.csv")
 FINISHED = [cell for cell in CELLS if cell.study in STUDIES and cell.finished]
 
