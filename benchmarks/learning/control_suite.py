@@ -13,7 +13,7 @@ from ddpg.studies import study_report
 
 STUDY = "dmc"
 PUBLISHED = Path(__file__).parents[1] / "results" / "control_suite_published.csv"
-CONFIGURATIONS = ("preset", "plus", "td3")
+CONFIGURATIONS = ("preset", "six_updates_n3", "plus", "td3")
 # The published methods that have a column in the tables of tasks.
 BESIDE = ("SimbaV2", "MR.Q", "TD-MPC2", "SAC")
 # Easy and medium as in Yarats et al. 2021 (DrQ-v2, arXiv 2107.09645); fish-swim, which they leave out, is in medium.

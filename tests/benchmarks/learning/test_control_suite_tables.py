@@ -46,7 +46,7 @@ def test_a_published_mean_needs_every_task_of_its_group(values):
     assert rows[2:] == [
         *(
             f"| `{name}` | 0 of 9 tasks so far | 0 of 12 tasks so far | 0 of 7 tasks so far |"
-            for name in ("preset", "plus", "td3")
+            for name in control_suite.CONFIGURATIONS
         ),
         *("| A | 400 |  |  |", "| C |  |  | 13 |"),
     ]
