@@ -76,7 +76,7 @@ def test_a_task_s_row_has_the_number_of_seeds():
     ]
     tasks = control_suite.by_task(cells)
     assert (
-        "| cheetah-run | medium | none yet | 600 (1 of 2 seeds) | 200 (100 to 300; 2 seeds) | 642 | 648 | 519 | 178 |"
+        "| cheetah-run | medium | none yet | none yet | 600 (1 of 2 seeds) | 200 (100 to 300; 2 seeds) | 642 | 648 | 519 | 178 |"
         in tasks
     )
     assert "swingup" not in tasks
@@ -84,7 +84,7 @@ def test_a_task_s_row_has_the_number_of_seeds():
     assert [line.split(" | ")[0] for line in apart[2:]] == [
         *("| cartpole-swingup", "| pendulum-swingup", "| acrobot-swingup", "| cartpole-swingup_sparse")
     ]
-    assert apart[3].startswith("| pendulum-swingup | easy | none yet | 700 (1 seed) | none yet | ")
+    assert apart[3].startswith("| pendulum-swingup | easy | none yet | none yet | 700 (1 seed) | none yet | ")
     assert control_suite.by_task([]) == "No runs of the study `dmc` yet."
 
 
