@@ -4,7 +4,6 @@ import inspect
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from checkpoints import fields, sealed
 from environments import Counting
+from full_disk import files_no_larger_than
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -113,19 +113,9 @@ def test_damage_is_named(tmp_path, damage, message):
 
 
 def test_a_full_disk_keeps_the_old_checkpoint(tmp_path):
-    """A limit on file sizes simulates the full disk: in both cases the kernel refuses the write."""
-    import resource
-
     checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with refuses(OSError, "File too large"):
-            checkpoint.write(tmp_path / "c", fields(num_timesteps=2), {"variables": {"a": np.zeros(10_000)}})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    with files_no_larger_than(1000), refuses(OSError, "File too large"):
+        checkpoint.write(tmp_path / "c", fields(num_timesteps=2), {"variables": {"a": np.zeros(10_000)}})
     assert checkpoint.read(tmp_path / "c")[0]["num_timesteps"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
