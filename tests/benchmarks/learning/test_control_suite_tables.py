@@ -75,10 +75,8 @@ def test_a_task_s_row_has_the_number_of_seeds():
         run("pendulum-swingup", "plus", 1, 700),
     ]
     tasks = control_suite.by_task(cells)
-    assert (
-        "| cheetah-run | medium | none yet | none yet | 600 (1 of 2 seeds) | 200 (100 to 300; 2 seeds) | 642 | 648 | 519 | 178 |"
-        in tasks
-    )
+    ours = "none yet | none yet | 600 (1 of 2 seeds) | 200 (100 to 300; 2 seeds)"
+    assert f"| cheetah-run | medium | {ours} | 642 | 648 | 519 | 178 |" in tasks
     assert "swingup" not in tasks
     apart = control_suite.by_task(cells, swing_ups=True).splitlines()
     assert [line.split(" | ")[0] for line in apart[2:]] == [
