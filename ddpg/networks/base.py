@@ -12,6 +12,7 @@ import contextlib
 import functools
 import inspect
 import re
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -97,8 +98,11 @@ class EMATarget:
         return tf.group(*[self.shadow_of(variable).assign(variable.read_value()) for variable in self._online])
 
 
+_BUILDING = threading.RLock()  # a graph's scopes belong to no thread, so two threads must not build ops at once
+
+
 class NumericMethods:
-    """Runs the numeric methods of one network; the ops of each are built at its first call.
+    """Runs the numeric methods of one network, in any thread; the ops of each are built at its first call.
 
     Args:
         graph: the network's.
@@ -123,16 +127,20 @@ class NumericMethods:
             )
         if session.graph is not self._graph:
             raise UsageError(f"the default session runs another graph than the one the {self._owner} was built in")
-        if name not in self._built:
-            scope = v1.name_scope(f"{self._owner}_numeric/{name}/")
-            # Without the caller's control dependencies: later calls would have to feed what this one waits for.
-            with self._graph.as_default(), tf.control_dependencies(None), scope:
-                # The first axis has no fixed length, because calls can have batches of different lengths.
-                shapes = [[None, *array.shape[1:]] if array.ndim else [] for array in arrays]
-                inputs = [v1.placeholder(array.dtype, shape) for array, shape in zip(arrays, shapes, strict=True)]
-                self._built[name] = inputs, function(*inputs)
-        inputs, fetches = self._built[name]
+        with _BUILDING:
+            if name not in self._built:
+                self._built[name] = self._build(name, function, arrays)
+            inputs, fetches = self._built[name]
         return session.run(fetches, dict(zip(inputs, arrays, strict=True)))
+
+    def _build(self, name: str, function: Callable, arrays: Sequence[np.ndarray]) -> tuple[list[tf.Tensor], Any]:
+        scope = v1.name_scope(f"{self._owner}_numeric/{name}/")
+        # Without the caller's control dependencies: later calls would have to feed what this one waits for.
+        with self._graph.as_default(), tf.control_dependencies(None), scope:
+            # The first axis has no fixed length, because calls can have batches of different lengths.
+            shapes = [[None, *array.shape[1:]] if array.ndim else [] for array in arrays]
+            inputs = [v1.placeholder(array.dtype, shape) for array, shape in zip(arrays, shapes, strict=True)]
+            return inputs, function(*inputs)
 
 
 train = tf.compat.v1.train

@@ -1,5 +1,8 @@
 """Networks, their layers, and their EMA targets."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -359,6 +362,33 @@ def test_numeric_methods_ignore_the_callers_control_dependencies(session, observ
     with tf.control_dependencies([v1.placeholder(tf.float32, [])]):
         inside = actor.predict(states)
     np.testing.assert_array_equal(actor.predict(states), inside)
+
+
+def test_threads_build_numeric_methods_one_after_the_other(session, observation_space, action_space, initialize):
+    """A graph's name scopes belong to no thread, and the second thread's placeholders would replace the first's."""
+    inside, most = [], []
+
+    def layers(states):
+        inside.append(states)
+        most.append(len(inside))
+        time.sleep(0.05)  # the other threads arrive meanwhile
+        inside.pop()
+        return mlp((4,))(states)
+
+    actors = [ActorNetwork(observation_space, action_space, network=layers) for _ in range(2)]
+    initialize()
+    states = np.ones((2, 3))
+
+    def call(method):
+        with session.as_default():
+            return method(states)
+
+    methods = [method for actor in actors for method in (actor.predict, actor.predict, actor.predict_target)]
+    with ThreadPoolExecutor(len(methods)) as pool:
+        found = list(pool.map(call, methods))
+    assert max(most) == 1
+    for method, action in zip(methods, found, strict=True):
+        np.testing.assert_array_equal(method(states), action)
 
 
 @pytest.mark.parametrize("method", ["train", "get_gradients"])
