@@ -66,15 +66,24 @@ def _check_ranks(q: tf.Tensor, target: tf.Tensor) -> None:
         )
 
 
-def _returning_scalar(loss: Callable) -> Callable:
-    """Return the user's own ``loss`` with its result checked: TensorFlow differentiates the sum of a vector."""
+def returning_scalar(what: str, loss: Callable) -> Callable:
+    """Return the user's own ``loss`` with its result checked: TensorFlow differentiates the sum of a vector.
+
+    Args:
+        what: how messages name it.
+        loss: ``(q, target) -> L``.
+
+    Raises:
+        UsageError: when the returned function is called, if ``loss`` raises an exception or does not return a scalar of
+            q's dtype.
+    """
 
     def checked(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-        value = guarded(f"critic_loss={_name(loss)}", loss)(q, target)
+        value = guarded(what, loss)(q, target)
         if not (isinstance(value, tf.Tensor) and value.shape.rank == 0 and value.dtype == q.dtype):
-            what = f"{value.dtype.name} of shape {value.shape}" if isinstance(value, tf.Tensor) else brief(value)
+            found = f"{value.dtype.name} of shape {value.shape}" if isinstance(value, tf.Tensor) else brief(value)
             raise UsageError(
-                f"critic_loss returned {what}; expected one number for the minibatch, {q.dtype.name} of shape (): take "
+                f"{what} returned {found}; expected one number for the minibatch, {q.dtype.name} of shape (): take "
                 "the mean over the samples, tf.reduce_mean(...)"
             )
         return value
@@ -253,7 +262,7 @@ class TDPath:
             options["clip_delta"] = clip_delta
         self.loss = choose("critic_loss", loss, LOSSES, "a callable (q, target) -> loss")
         if self.loss not in LOSSES.values():
-            self.loss = _returning_scalar(self.loss)
+            self.loss = returning_scalar(f"critic_loss={_name(loss)}", self.loss)
         if self.loss is not mean_square:
             if path is td_target or path is output_delta:
                 hint = "your path has its own; leave it at 'mse'"

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.algorithms import ddpg as update
+from ddpg.algorithms.base import check_gradients
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError, brief
 from ddpg.gradients import sign_check
@@ -168,14 +169,10 @@ def _compiled(trial: PathTrial, batch: Batch) -> list[tf.Tensor] | None:
 
 
 def _in_order(trial: PathTrial, pairs: GradientsAndVariables) -> GradientsAndVariables:
-    """Return a path's pairs in the order of its network's variables."""
+    """Return a path's pairs, checked as in training, in the order of its network's variables."""
     variables = trial.network.trainable_variables
+    check_gradients(pairs, variables, f"path {trial.name!r}")
     found = {variable.name: (gradient, variable) for gradient, variable in pairs}
-    if len(pairs) != len(variables) or found.keys() != {variable.name for variable in variables}:
-        raise UsageError(
-            f"path {trial.name!r} must return one gradient for each of the {len(variables)} trainable variables of the "
-            f"{trial.network.name}; it returned {len(pairs)}, for {', '.join(found) or 'none'}"
-        )
     return [found[variable.name] for variable in variables]
 
 

@@ -11,6 +11,7 @@ from ddpg.agents.ddpg import DDPG
 from ddpg.algorithms.ddpg import actor_layers, critic_layers
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.gradients.bounding import BOUNDINGS
+from ddpg.gradients.td import returning_scalar
 from ddpg.laboratory import flow
 from ddpg.laboratory.finite_differences import (
     FiniteDifferences,
@@ -102,7 +103,7 @@ class Fixture:
 
     def _in_float64(self, loss: Callable) -> Callable[[np.ndarray, np.ndarray], float]:
         q, target = (v1.placeholder(tf.float64, [None, 1]) for _ in range(2))
-        value = loss(q, target)
+        value = returning_scalar("the attribute loss of a TD path, called with q and y in float64,", loss)(q, target)
         return lambda numbers, targets: float(self.session.run(value, {q: numbers, target: targets}))
 
     def expected_policy(self, bounding: str) -> ReferenceGradient:
