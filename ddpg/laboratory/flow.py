@@ -220,11 +220,17 @@ class FlowRecorder:
         name = "q" if actions else "mu"
         if states is self.nodes.get("next_s"):
             name = f"next_{name}"
+        elif f"{name}{suffix}" in self.nodes and self._beside(states, actions):
+            return call(*inputs)
         elif actions and not any(actions[0] is tensor for tensor in self.nodes.values()):
             self._keep(f"bounding{suffix}", actions[0])  # μ(s), returned by `backward_through`
         result = self._once(call, *inputs) if name.startswith("next_") else call(*inputs)
         self._keep(f"{name}{suffix}", result.output if isinstance(result, Prediction) else result)
         return result
+
+    def _beside(self, states: tf.Tensor, actions: Sequence[tf.Tensor]) -> bool:
+        """Return whether inputs are those of a further term of a policy path: other states, or the replayed actions."""
+        return states is not self.nodes.get("s") or any(action is self.nodes.get("a") for action in actions)
 
     def _td_gradients(self, call: Callable[..., Any], *inputs: tf.Tensor) -> GradientsAndVariables:
         assert isinstance(call, partial), "a network's hooked method is passed as a partial"

@@ -120,6 +120,8 @@ def node_box(boxes: Mapping[str, NodeBox], name: str, destination: str) -> NodeB
         return boxes[name]
     box, symbol = boxes[destination], _SYMBOLS[name.rstrip("_0123456789")]
     text = f"{symbol[0]}{_subscript(name)}{symbol[1:]}"
+    if destination == START:  # at the panel's right border; the numbers of actor and critic need room beside them
+        return NodeBox(box.x - (1.5 if symbol[0] == "θ" else 3.2), box.y + 2.1, text)
     if _subscript(name):
         return NodeBox(box.x + 2.1, box.y + 0.6, text)
     return NodeBox(box.x, box.y + (2.1 if box.y > 3 else -2.1), text)

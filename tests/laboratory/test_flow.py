@@ -2,11 +2,12 @@
 
 import pytest
 import tensorflow as tf
+from matplotlib.figure import Figure
 from refusals import refuses
 
-from ddpg import UsageError
+from ddpg import ActorNetwork, Batch, CriticNetwork, UsageError, mlp
 from ddpg.laboratory.flow import FlowRecorder, trace_flow
-from ddpg.laboratory.picture import layout_nodes
+from ddpg.laboratory.picture import draw_edges, layout_nodes
 
 v1 = tf.compat.v1
 
@@ -105,3 +106,45 @@ def test_a_bootstrap_is_labelled_by_the_networks_that_compute_it():
     target_actor = {"source": "target_actor", "destination": "next_mu"}
     assert layout_nodes([*edges, target_actor])["next_q"].text == "target critic\nQ′(s′, μ′(s′))"
     assert layout_nodes(edges[:2])["next_q"].text.startswith("critic")
+
+
+@pytest.mark.parametrize("further_terms_first", [False, True])
+def test_further_terms_of_a_policy_path_do_not_take_the_names_of_its_own(
+    further_terms_first, session, observation_space, action_space
+):
+    """μ(s′) of a term that keeps successive actions close is not μ(s), and Q of the replayed actions not Q(s, μ(s))."""
+    actor = ActorNetwork(observation_space, action_space, network=mlp((4,)))
+    critic = CriticNetwork(observation_space, action_space, network=mlp((4,)))
+    states, actions, numbers, next_states = (tf.zeros([2, size]) for size in (3, 2, 1, 3))
+    recorder = FlowRecorder()
+    recorder.listen(actor)
+    recorder.listen(critic)
+    recorder.begin(Batch(states, actions, numbers, next_states, numbers), ("observations", "actions"))
+
+    def further_terms():
+        critic(next_states, actor(next_states))
+        critic(states, actions)
+
+    if further_terms_first:
+        further_terms()
+    mu = actor(states, training=True)
+    q = critic(states, mu)
+    if not further_terms_first:
+        further_terms()
+        assert recorder.nodes.keys() == {"s", "a", "mu", "q"}
+    assert recorder.nodes["mu"] is mu
+    assert recorder.nodes["q"] is q
+
+
+def test_the_numbers_of_weights_that_feed_the_start_are_inside_the_panel():
+    axes = Figure(figsize=(11.2, 4.0), dpi=125).add_axes((0.0, 0.0, 0.485, 1.0))
+    edges = [
+        {"source": name, "destination": "start", "norm": 1.23e-05, "stopped": False, "trained": True}
+        for name in ("actor", "critic")
+    ]
+    draw_edges(axes, edges, "policy_gradient = mine")
+    axes.figure.draw_without_rendering()
+    numbers = [text.get_window_extent() for text in axes.texts if text.get_text() == "1.23e-05"]
+    assert len(numbers) == 2
+    assert all(number.x0 > 0 and number.x1 <= axes.bbox.x1 for number in numbers)
+    assert not numbers[0].overlaps(numbers[1])
