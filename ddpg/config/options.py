@@ -141,7 +141,8 @@ class Options:
                     hint = "; one of your own is named module:name, such as mymodule:path, with --allow-import mymodule"
                 self._check(one in known, name, f"{expected}{hint}")
             elif one is not None and not isinstance(one, kinds):
-                self._check(False, name, expected)
+                own = " or ".join(sorted(kind.__name__ for kind in kinds))
+                self._check(False, name, expected + f", or a {own} of your own" * bool(known and kinds))
             elif one is not None and (arguments := _arguments(type(self)).get(name)):
                 check_signature(one, arguments, name, _arguments(type(self)))
 

@@ -104,6 +104,7 @@ def test_unreadable_toml_files_are_refused(tmp_path):
         ({"td_target": "placeholder"}, "jit False updates_per_call 1"),
         ({"learning_rates": 1}, "learning_rates"),
         ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule cosine"),
+        ({"optimizer": ()}, "optimizer 'adam' Callable"),  # neither a name nor a class, as an optimiser already made
     ],
     ids=str,
 )
