@@ -79,8 +79,18 @@ class CriticNetwork(ValueNetwork):
 
         Q of one sample depends only on that sample's action, so the gradient of the sum over the batch holds
         every sample's own gradient.
+
+        Raises:
+            UsageError: if the network ignores its actions, or uses them by an operation without a gradient alone.
         """
-        return tf.gradients(self(states, actions), actions)[0]
+        gradient = tf.gradients(self(states, actions), actions)[0]
+        if gradient is None:
+            raise UsageError(
+                f"Q of the {self.name} has no gradient with respect to the actions, which the actor could follow: the "
+                "network ignores them, rounds them or stops their gradient; use them in it, as "
+                "tf.concat([states, actions], axis=1) does"
+            )
+        return gradient
 
     @hooked
     def joint(

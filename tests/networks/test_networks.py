@@ -364,6 +364,19 @@ def test_numeric_methods_ignore_the_callers_control_dependencies(session, observ
     np.testing.assert_array_equal(actor.predict(states), inside)
 
 
+@pytest.mark.parametrize("used", [tf.zeros_like, tf.round, tf.stop_gradient])
+def test_a_critic_whose_q_has_no_gradient_for_its_actions_is_refused(
+    used, observation_space, action_space, session, initialize
+):
+    def layers(states, actions):
+        return mlp((4,))(tf.concat([states, used(actions)], axis=1))
+
+    critic = CriticNetwork(observation_space, action_space, network=layers)
+    initialize()
+    with refuses(UsageError, "critic gradient actions"):
+        critic.action_gradients(np.zeros((1, 3)), np.zeros((1, 2)))
+
+
 def test_threads_build_numeric_methods_one_after_the_other(session, observation_space, action_space, initialize):
     """A graph's name scopes belong to no thread, and the second thread's placeholders would replace the first's."""
     inside, most = [], []
