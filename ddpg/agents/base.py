@@ -1,10 +1,9 @@
-"""The base class of agents: networks in a private graph and session, a policy, and exploration."""
+"""The base class of agents, which act, store transitions, and make gradient updates from them."""
 
 import abc
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -13,7 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from ddpg.agents import resource_limits
-from ddpg.agents.replay_memory import ReplayMemory
+from ddpg.agents.replay_memory import DEMONSTRATIONS, ReplayMemory
 from ddpg.agents.tf_agent import TFAgent, exclusive
 from ddpg.algorithms.base import Update
 from ddpg.algorithms.registry import update_of
@@ -21,31 +20,34 @@ from ddpg.compiler.ir import Unsupported
 from ddpg.config import name_hints
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError, brief, format_error
-from ddpg.exports.export import export
-from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import spaces
 from ddpg.interaction.actions import Actions, BoxActions, finite_outputs, unbatch
-from ddpg.interaction.env_errors import check_timeout
 from ddpg.interaction.env_runner import spaces_of
-from ddpg.interaction.validation import validate_bool, validate_int, validate_path, validate_text
+from ddpg.interaction.transitions import Transitions, check_transition, check_transitions
+from ddpg.interaction.validation import validate_bool, validate_float, validate_int
 from ddpg.learners.synced_session import SyncedSession
 from ddpg.learners.updater import Updater
 from ddpg.networks.own_layers import try_networks
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.native_policy import NativePolicy
 from ddpg.policies.network_policy import make_native_policy, make_policy, program_of
+from ddpg.policies.schedules import factor_of, interpolate
 from ddpg.replay.buffer import OutOfMemory
 
 v1 = tf.compat.v1
 
 
 class Agent(TFAgent, abc.ABC):
-    """Base class of agents: it builds the networks and their update, and acts.
+    """Base class of agents: it builds the networks and their update, acts, stores transitions, and updates.
 
     Owns a private graph and session, so eager TensorFlow code and other agents in the process are unaffected.
     Subclasses define actions and exploration; the options select the update (:mod:`ddpg.algorithms.registry`).
 
     Attributes:
+        memory: the replay buffer with its sampler and running statistics.
+        replay: the replay buffer itself.
+        largest_reward: the largest reward stored so far, at least 1.
+        num_dropped_transitions: transitions dropped (``on_bad_transition``) since this object was made.
         policy: computes the deterministic actions of :meth:`predict`.
         exploring_policy: computes the actions to which exploration is added; the same object as :attr:`policy`,
             unless ``actor_average`` is set.
@@ -87,7 +89,7 @@ class Agent(TFAgent, abc.ABC):
         observation_space, self.action_space = spaces_of(env)
         self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
-        self.env = None if isinstance(env, (tuple, list)) else env
+        self.env: Any = None if isinstance(env, (tuple, list)) else env
         self.seed = derive_seed(np.random.SeedSequence()) if seed is None else validate_int(seed, "seed", at_least=0)
         self._learned_spaces = self.observation_space, learned_space
         resource_limits.check_memory(config, (self.observation_space, self.action_space))
@@ -103,7 +105,8 @@ class Agent(TFAgent, abc.ABC):
                 f"{fits} transitions fit: --buffer-size {fits}"
             ) from None
         self.replay = self.memory.replay
-        self.num_timesteps = 0
+        self.num_timesteps = self.num_dropped_transitions = 0
+        self.largest_reward = 1.0
         self.graph = tf.Graph()
         with self.graph.as_default():
             v1.set_random_seed(derive_seed(streams[2]))
@@ -150,6 +153,12 @@ class Agent(TFAgent, abc.ABC):
 
     def _count_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         """Count the clipped actions among ``[N, A]`` of :meth:`predict`; agents that report this count override it."""
+
+    def _count_clipped(self, count: int) -> None:
+        """Count actions that were clipped while learning; agents that report it override this."""
+
+    def _check_masks(self, transitions: Transitions) -> None:
+        """Refuse transitions whose action masks cannot be used; agents with masks override this."""
 
     # -- acting ---------------------------------------------------------------------------------------
 
@@ -236,37 +245,6 @@ class Agent(TFAgent, abc.ABC):
             outputs = None if native is None else native(observations[0])
         return behaviour.act(self.exploring_policy, observations, step, outputs)
 
-    @exclusive
-    def export(
-        self, path: str | Path, format: str = "numpy", quantize: str | None = None, name: str = "policy"
-    ) -> Path:
-        """Write the policy as files: observations in, actions in env units out.
-
-        ``"numpy"`` needs this package but not TensorFlow to act; the other formats act without this package.
-
-        The files are first compared with the agent: if their actions differ by more than 1e-5 of the actions'
-        half-ranges and what float32 rounds of the bounds, they are deleted. docs/export.md shows how each format is
-        loaded.
-
-        Args:
-            path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``. It
-                must be a new path, an empty directory, or an earlier exported policy, which is replaced.
-            format: ``"numpy"`` (for :func:`ddpg.load_policy`), ``"savedmodel"``, ``"tflite"``, ``"onnx"`` or ``"c"``.
-            quantize: ``"int8"``: with format ``"c"``, store each weight in one byte; the actions differ slightly.
-            name: with format ``"c"``, a C identifier that files, functions and, in capitals, macros begin with, such as
-                ``walk.h``, ``walk_act`` and ``WALK_ACTION_SIZE``: two policies in one program need two names.
-
-        Returns:
-            The path.
-
-        Raises:
-            UsageError: if the format is unknown, ``name`` is none for C, ``path`` holds something else, the format
-                cannot express the network, or a package is missing. Nothing is written then.
-        """
-        kind = validate_text(format, "format", "the name of a format")
-        export(validate_path(path), kind, ActingPolicy.of(self), quantize, name)
-        return Path(path)
-
     @property
     def exploration(self) -> float:
         """The share ε of uniform random actions now: linear from initial to final over ``exploration_steps``."""
@@ -294,7 +272,141 @@ class Agent(TFAgent, abc.ABC):
         others = [] if self.policy is self.exploring_policy else self.policy.variables
         return [*self.exploring_policy.variables, *others]
 
-    # -- description and checks ------------------------------------------------------------------------
+    # -- storing --------------------------------------------------------------------------------------
+
+    @exclusive
+    def observe(self, observation, action, reward, next_observation, terminated, truncated, env_index: int = 0) -> None:
+        """Store one transition, in env units; for your own training loop, together with :meth:`update`.
+
+        A transition continues the episode of the previous one of the same environment if its s equals that one's s′
+        and that one did not end the episode. N-step returns, hindsight and reward scaling rely on this.
+
+        Args:
+            observation: s, the observation space's shape.
+            action: a, as it was sent to the environment; the action space must contain it.
+            reward: r.
+            next_observation: s′; at the end of an episode the final observation, not that of the reset.
+            terminated: s′ is terminal: its value is 0.
+            truncated: the episode was cut short; s′ still has a value.
+            env_index: the index of the environment, from 0, for a loop that steps several.
+
+        Raises:
+            UsageError: if a shape is wrong, a value is NaN, or the action is outside its space; nothing is stored then.
+        """
+        env_index = validate_int(env_index, "env_index", at_least=0)
+        fields = observation, action, reward, next_observation, terminated, truncated
+        self.store(check_transition(self.observation_space, self.actions.to_flat, *fields, env_index))
+
+    @exclusive
+    def store(self, transitions: Transitions, clipped: int = 0) -> None:
+        """Store checked transitions and count them as steps; ``clipped`` of their actions were clipped to their box."""
+        self._check_masks(transitions)
+        self.memory.store(transitions)
+        self.num_timesteps += len(transitions)
+        # There may be no transition at all: every environment of a vector may have been reset in this step.
+        self.largest_reward = float(transitions.rewards.max(initial=self.largest_reward))
+        self._count_clipped(clipped)
+
+    @exclusive
+    def remember(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
+        """Store N transitions from elsewhere, such as demonstrations or an earlier run, in env units.
+
+        They get priorities and enter the running statistics and the largest reward, but are not steps of the agent:
+        ``num_timesteps`` does not change. Consecutive transitions belong to one episode as long as s equals the
+        previous s′ and the previous transition did not end it (for n-step returns and reward scaling). If there are
+        more than ``buffer_size``, the last ones are kept.
+
+        Args:
+            observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
+            actions: a, as they were sent to the environment: a sequence of N members of the action space.
+            rewards: r, ``[N]``.
+            next_observations: s′, shaped like s; at the end of an episode the final observation.
+            terminated: s′ is terminal, ``[N]``.
+            truncated: the episode was cut short at s′, ``[N]``.
+
+        Raises:
+            UsageError: if a shape is wrong, a value is NaN, or an action is outside its space; nothing is stored then.
+        """
+        fields = observations, actions, rewards, next_observations, terminated, truncated
+        transitions = check_transitions(self.observation_space, self.actions.to_flat, *fields, DEMONSTRATIONS)
+        self._check_masks(transitions)
+        ended = transitions.terminated | transitions.truncated
+        jumps = transitions.observations[1:] != transitions.next_observations[:-1]
+        ended[:-1] |= np.any(jumps, axis=tuple(range(1, jumps.ndim)))
+        self.memory.store(transitions, ended)
+        self.memory.end_episodes(DEMONSTRATIONS)
+        self.largest_reward = float(np.max(transitions.rewards, initial=self.largest_reward))
+
+    @exclusive
+    def begin_episodes(self) -> None:
+        """Start new episodes: every environment was reset, so the next transitions do not continue stored ones."""
+        self.memory.end_episodes()
+
+    # -- updating -------------------------------------------------------------------------------------
+
+    @property
+    def num_updates(self) -> int:
+        """Gradient updates made."""
+        return self.updater.num_updates
+
+    @property
+    def compile_seconds(self) -> float | None:
+        """Seconds that the first call of updates took, which builds and compiles them; ``None`` before it."""
+        return self.updater.compile_seconds
+
+    @property
+    def reward_scale(self) -> float:
+        """The number that rewards are divided by before the critic learns from them; Q times this is in env units."""
+        if self.memory.rewards is not None:
+            return self.memory.rewards.scale
+        return self.largest_reward if self.config.rescale_rewards else 1.0
+
+    @property
+    def priority_correction(self) -> float:
+        """The current β of the importance-sampling weights."""
+        config = self.config
+        return interpolate(config.priority_correction, 1.0, config.priority_correction_steps, self.num_timesteps)
+
+    @exclusive
+    def update(self, n: int = 1) -> dict[str, float]:
+        """Make ``n`` gradient updates, of the target networks too, from the replay memory.
+
+        Up to ``config.updates_per_call`` updates are fused into one compiled call; in your own training loop, set it
+        to the ``n`` that you usually pass.
+
+        Returns:
+            Means over the updates, by the names in :attr:`metrics`.
+
+        Raises:
+            UsageError: if the replay memory is empty, or ``n`` is not a whole number from 1 to 2³¹ − 1.
+            FloatingPointError: if a loss or a weight is not finite afterwards.
+        """
+        n = validate_int(n, "n", at_least=1, at_most=resource_limits.INTEGER)
+        metrics, weights = self.updater.run(self.session, n, self.reward_scale, self.priority_correction)
+        self.load_policies(weights)
+        return metrics
+
+    @exclusive
+    def scale_learning_rates(self, factor: float) -> None:
+        """Set the optimisers' step sizes to ``factor`` times the configured ones.
+
+        Raises:
+            UsageError: if ``factor`` is not a finite number of at least 0.
+        """
+        factor = validate_float(factor, "factor", at_least=0.0)
+        for network, rate, _ in self.symbolic_update.learning_rates:
+            self.updater.set_rate(self.session, network, factor * rate)
+
+    @exclusive
+    def schedule_learning_rates(self, left: float) -> None:
+        """Set each optimiser's step size to its schedule's value when the fraction ``left`` of learning is left.
+
+        Raises:
+            UsageError: if ``left`` is not in [0, 1].
+        """
+        left = validate_float(left, "left", at_least=0.0, at_most=1.0)
+        for network, rate, schedule in self.symbolic_update.learning_rates:
+            self.updater.set_rate(self.session, network, factor_of(schedule, left) * rate)
 
     def __repr__(self) -> str:
         """Return one line: spaces, networks, steps and updates so far."""
@@ -311,19 +423,6 @@ class Agent(TFAgent, abc.ABC):
             *(["closed"] if self.closed else []),
         ]
         return f"{type(self).__name__}({', '.join(parts)})"
-
-    def check_learning(self, total_timesteps: int) -> None:
-        """Check that learning is possible, before anything is stepped or written.
-
-        Raises:
-            UsageError: if there is no environment, ``total_timesteps`` < 1, the transitions do not fit into memory, or
-                ``step_timeout`` is set for environments in this process.
-        """
-        if self.env is None:
-            raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
-        rows = len(self.replay) + validate_int(total_timesteps, "total_timesteps", at_least=1)
-        resource_limits.check_memory(self.config, (self.observation_space, self.action_space), rows)
-        check_timeout(self.env, self.config.step_timeout)
 
 
 def _format_space(space: gym.Space) -> str:

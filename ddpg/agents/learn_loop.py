@@ -18,19 +18,16 @@ import queue
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ddpg.agents.base import derive_seed
+from ddpg.agents.base import Agent, derive_seed
 from ddpg.agents.callbacks import Callback, asks_to_stop
-from ddpg.agents.replay_memory import ReplayMemory
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.interaction.env_runner import EnvRunner, make_env_runner
-from ddpg.interaction.transitions import StepResult, Transitions
-from ddpg.policies.exploration import Exploration
+from ddpg.interaction.transitions import StepResult
 from ddpg.policies.schedules import COOLDOWN, RATE_SCHEDULES, SCHEDULES
-from ddpg.replay.buffer import ReplayBuffer
 
 Result = TypeVar("Result")
 
@@ -92,45 +89,6 @@ def background_thread() -> Iterator[BackgroundThread]:
         made.end()
 
 
-class LearningAgent(Protocol):
-    """The part of :class:`ddpg.agents.off_policy.OffPolicyAgent` that the loop uses."""
-
-    env: Any
-    config: AgentConfig
-    seed: int
-    num_timesteps: int
-    num_dropped_transitions: int
-    policy: Any
-    behaviour: Exploration
-    memory: ReplayMemory
-    replay: ReplayBuffer
-
-    def act(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Choose actions, as stored, and return which of them were clipped."""
-
-    def to_env(self, actions: np.ndarray) -> Any:
-        """Translate stored actions to what the environments take."""
-
-    def store(self, transitions: Transitions, clipped: int = 0) -> None:
-        """Store transitions; ``clipped`` of their actions were clipped to their box."""
-
-    def begin_episodes(self) -> None:
-        """Start new episodes in all environments."""
-
-    @property
-    def compile_seconds(self) -> float | None:
-        """Seconds that the first call of updates took, which compiles them; ``None`` before it."""
-
-    def update(self, n: int) -> dict[str, float]:
-        """Make gradient updates."""
-
-    def scale_learning_rates(self, factor: float) -> None:
-        """Set the optimisers' step sizes to ``factor`` times the configured ones."""
-
-    def schedule_learning_rates(self, left: float) -> None:
-        """Set the optimisers' step sizes to what their schedules say."""
-
-
 class LearnLoop:
     """Steps environments and makes ``updates_per_step`` updates for each transition.
 
@@ -175,12 +133,12 @@ class LearnLoop:
         """Reset the environment before the next step: its episodes are over, or other code has stepped it."""
         self._runner = None
 
-    def report_evaluation(self, agent: LearningAgent, evaluation: Any) -> None:
+    def report_evaluation(self, agent: Agent, evaluation: Any) -> None:
         """Call ``on_evaluation`` of the callbacks, if :meth:`run` is in progress."""
         if self._callbacks is not None and asks_to_stop(self._callbacks.on_evaluation(agent, evaluation)):
             self.stop()
 
-    def run(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
+    def run(self, agent: Agent, goal: int, callbacks: Callback) -> None:
         """Act and learn until ``agent.num_timesteps`` is ``goal``, or until :meth:`stop`."""
         self._stop_requested = False
         self._check_steps_per_call(agent, goal)
@@ -202,7 +160,7 @@ class LearnLoop:
         """Return the steps for which a call of updates is made."""
         return config.updates_per_call / config.updates_per_step
 
-    def _check_steps_per_call(self, agent: LearningAgent, goal: int) -> None:
+    def _check_steps_per_call(self, agent: Agent, goal: int) -> None:
         """Warn of an ``updates_per_call`` above the default for which a call is as long as a whole cooldown."""
         config = agent.config
         steps, usual = self._steps_per_call(config), type(config).updates_per_call
@@ -225,7 +183,7 @@ class LearnLoop:
         finally:
             self._step_thread = None
 
-    def _start(self, agent: LearningAgent) -> EnvRunner:
+    def _start(self, agent: Agent) -> EnvRunner:
         # The step is part of the seed, so that a resumed agent does not see its first episodes again.
         seed = derive_seed(np.random.SeedSequence([agent.seed, agent.num_timesteps]))
         config = agent.config
@@ -234,7 +192,7 @@ class LearnLoop:
         agent.behaviour.start(runner.count)
         return runner
 
-    def _step(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
+    def _step(self, agent: Agent, goal: int, callbacks: Callback) -> None:
         # The runner is None at first, after the end of an episode, and if a callback has abandoned the episode.
         runner = self._runner = self._runner or self._start(agent)
         learning = self._should_learn(agent)
@@ -259,7 +217,7 @@ class LearnLoop:
         if asks_to_stop(callbacks.on_step(agent)):
             self.stop()
 
-    def _act_and_store(self, agent: LearningAgent, runner: EnvRunner, goal: int, callbacks: Callback) -> StepResult:
+    def _act_and_store(self, agent: Agent, runner: EnvRunner, goal: int, callbacks: Callback) -> StepResult:
         """Choose actions, step, and store the transitions; with ``overlap`` make owed updates during the step."""
         actions, clipped = agent.act(runner.observations)
         env_actions = agent.to_env(actions)
@@ -275,16 +233,16 @@ class LearnLoop:
         agent.store(step.transitions, int(np.count_nonzero(clipped)))
         return step
 
-    def _should_learn(self, agent: LearningAgent) -> bool:
+    def _should_learn(self, agent: Agent) -> bool:
         """Whether updates are due for the next step."""
         starts = agent.config.learning_starts
         return agent.num_timesteps >= starts and self._is_filled(agent)
 
-    def _is_filled(self, agent: LearningAgent) -> bool:
+    def _is_filled(self, agent: Agent) -> bool:
         # A checkpoint without its replay buffer: fill the buffer first, with the loaded policy.
         return len(agent.replay) >= min(agent.config.learning_starts, agent.replay.capacity)
 
-    def _owe_updates(self, agent: LearningAgent, steps: int) -> None:
+    def _owe_updates(self, agent: Agent, steps: int) -> None:
         """Add the updates due for ``steps``.
 
         A sum that differs from a whole number only by rounding error becomes that number: ten times 0.1 is one update.
@@ -294,12 +252,12 @@ class LearnLoop:
         whole = round(owed)
         self.owed_updates = float(whole) if abs(owed - whole) < min(ROUNDING, per_step / 4) else owed
 
-    def _make_due_updates(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
+    def _make_due_updates(self, agent: Agent, goal: int, callbacks: Callback) -> None:
         """Make the owed updates if they are enough for one call; with ``overlap`` they wait for the next step."""
         if self._step_thread is None and self.owed_updates >= agent.config.updates_per_call:
             self._make_updates(agent, goal, callbacks)
 
-    def _make_updates(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
+    def _make_updates(self, agent: Agent, goal: int, callbacks: Callback) -> None:
         """Make the owed updates."""
         config = agent.config
         count = int(self.owed_updates)
@@ -337,12 +295,12 @@ class OfflineLoop(LearnLoop):
         self.owed_updates = loop.owed_updates
         self._online_from = math.inf if offline_timesteps is None else offline_timesteps
 
-    def run(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
+    def run(self, agent: Agent, goal: int, callbacks: Callback) -> None:
         """Learn until ``agent.num_timesteps`` is ``goal``, or until :meth:`stop`."""
         agent.behaviour.random_steps = 0
         super().run(agent, goal, callbacks)
 
-    def _should_learn(self, agent: LearningAgent) -> bool:
+    def _should_learn(self, agent: Agent) -> bool:
         return self._is_filled(agent) or agent.replay.num_recorded > 0
 
     def _steps_per_call(self, config: AgentConfig) -> float:
