@@ -184,8 +184,8 @@ class Update(abc.ABC):
         return None
 
     @property
-    def path_to_check(self) -> Callable | None:
-        """The user's own policy path, whose sign is checked before the first update; ``None`` if there is none."""
+    def policy_path(self) -> Callable | None:
+        """The policy path; ``None`` if the update has none."""
         return None
 
     def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:

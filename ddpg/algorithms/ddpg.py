@@ -31,7 +31,6 @@ from ddpg.algorithms.base import (
 )
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError
-from ddpg.gradients import sign_check
 from ddpg.gradients.policy import apply_path
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.networks.actor import ActorNetwork, AveragedActor
@@ -304,10 +303,9 @@ class DDPGUpdate(Update):
         return td_target(self.actor, self.critic, batch, self.config.discount, self.online)
 
     @property
-    def path_to_check(self) -> Callable | None:
-        """See :attr:`ddpg.algorithms.base.Update.path_to_check`."""
-        path = self.actor.policy_gradient
-        return path if sign_check.is_checked(path) else None
+    def policy_path(self) -> Callable:
+        """The actor's policy path."""
+        return self.actor.policy_gradient
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """See :func:`critic_step`."""

@@ -54,16 +54,15 @@ def descent_cosine(path: Callable, q: tf.Tensor, variables: list[tf.Variable]) -
     return _cosine(part_of_error(path), part_of_error(stop_gradient))
 
 
-def warn_of_wrong_sign(name: str, path: Callable, cosine: float, stacklevel: int) -> None:
-    """Warn if a path's gradient points away from the one that an optimiser descends, unless the path opts out.
+def warn_of_wrong_sign(name: str, cosine: float, stacklevel: int) -> None:
+    """Warn if a path's gradient points away from the one that an optimiser descends.
 
     Args:
         name: the path's name, for the message.
-        path: a TD or policy path; its attribute ``sign_is_checked = False`` opts out.
         cosine: of the angle between the two gradients.
         stacklevel: as for ``warnings.warn``, counted from the caller.
     """
-    if cosine < 0 and getattr(path, "sign_is_checked", True):
+    if cosine < 0:
         warnings.warn(
             f"path {name!r} points away from the gradient that an optimiser descends (cosine {cosine:.3f}): its "
             "sign is wrong, and training would make Q smaller or the loss larger; return -∇J of a policy and ∂L/∂φ of "

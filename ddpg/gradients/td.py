@@ -229,8 +229,7 @@ class TDPath:
     Attributes:
         loss: the loss ``(q, target) -> L`` that is reported, and that the supplied paths descend. It raises UsageError
             if the user's own callable returns anything but a scalar of q's dtype.
-        to_check: the user's own path, whose sign is checked before the first update; ``None`` if the path is supplied,
-            or opts out with the attribute ``sign_is_checked = False``.
+        path: the path, as a callable.
 
     Raises:
         UsageError: if ``td_target`` is neither a known name nor a callable, or the path does not use the given
@@ -245,11 +244,9 @@ class TDPath:
         loss: str | Callable = "mse",
     ):
         own = "a callable (q, target, variables) -> [(grad, var)]"
-        path = choose("td_target", td_target, TD_TARGETS, own)
+        path = self.path = choose("td_target", td_target, TD_TARGETS, own)
         self.bootstraps_online: bool = getattr(path, "bootstraps_online", False)
         self.feeds_target = path is placeholder
-        supplied = path in TD_TARGETS.values() or not getattr(path, "sign_is_checked", True)
-        self.to_check: Callable | None = None if supplied else path
         options: dict[str, Any] = {} if path is td_target else {"compute_gradients": compute_gradients}
         if clip_delta is not None:
             if path is not output_delta:
@@ -273,7 +270,7 @@ class TDPath:
                 raise UsageError(f"critic_loss={_name(loss)} is not for td_target={_name(td_target)}: {hint}")
             options["loss"] = self.loss
         own_path = path not in TD_TARGETS.values()
-        self._path = guarded(f"td_target={_name(path)}", path) if own_path else partial(path, **options)
+        self._guarded = guarded(f"td_target={_name(path)}", path) if own_path else partial(path, **options)
 
     def __call__(self, q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable]) -> GradientsAndVariables:
         """Return ``[(gradient, variable)]``.
@@ -281,7 +278,7 @@ class TDPath:
         Raises:
             UsageError: if the user's own path raises an exception.
         """
-        return self._path(q, target, variables)
+        return self._guarded(q, target, variables)
 
 
 def _name(choice: str | Callable) -> str:

@@ -249,21 +249,21 @@ def compare_paths(
                 for row in _compared(paths, shown.update)
             ],
         }
-    cosines = fixture.session.run([cosine for *_, cosine in signs], fixture.feeds)
-    for (name, path, _), cosine in zip(signs, cosines, strict=True):
-        sign_check.warn_of_wrong_sign(name, path, float(cosine), stacklevel=2)
+    cosines = fixture.session.run([cosine for _, cosine in signs], fixture.feeds)
+    for (name, _), cosine in zip(signs, cosines, strict=True):
+        sign_check.warn_of_wrong_sign(name, float(cosine), stacklevel=2)
     return report
 
 
 def _signs(
     fixture: Fixture, td_targets: Mapping[str, Callable], policy_gradients: Mapping[str, Callable]
-) -> list[tuple[str, Callable, tf.Tensor]]:
+) -> list[tuple[str, tf.Tensor]]:
     """Build the check of every path of the user's own, of policies under every bounding.
 
     As in training, a path that cannot be built with a stand-in for the critic or for y is not checked.
 
     Returns:
-        For each check the path's name, the path, and the cosine whose sign is checked.
+        For each check the path's name, and the cosine whose sign is checked.
     """
     critic, batch, signs = fixture.critic, fixture.batch, []
     with fixture.session.graph.as_default():
@@ -272,11 +272,11 @@ def _signs(
                 with contextlib.suppress(Exception):
                     q = critic.prediction(batch.observations, batch.actions).output
                     own = _recorded(path, critic.optimizer.compute_gradients)
-                    signs.append((name, path, sign_check.descent_cosine(own, q, critic.trainable_variables)))
+                    signs.append((name, sign_check.descent_cosine(own, q, critic.trainable_variables)))
         for name, path in policy_gradients.items():
             for actor in fixture.actors.values() if sign_check.is_checked(path) else ():
                 with contextlib.suppress(Exception):
-                    signs.append((name, path, sign_check.climb_cosine(path, actor, critic, batch)))
+                    signs.append((name, sign_check.climb_cosine(path, actor, critic, batch)))
     return signs
 
 

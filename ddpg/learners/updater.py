@@ -232,11 +232,11 @@ class Updater:
         with value.graph.as_default(), v1.name_scope("sign_check/"):
             inputs = placeholders(update, (self._config.batch_size,))
             states = as_float(inputs)
-            if (path := update.path_to_check) is not None:
+            if (path := update.policy_path) is not None and sign_check.is_checked(path):
                 actor: Any = update.policy
                 with contextlib.suppress(Exception):
                     cosines.append((path, sign_check.climb_cosine(path, actor, value, states)))
-            if (path := value.td_path.to_check) is not None:
+            if sign_check.is_checked(path := value.td_path.path):
                 with contextlib.suppress(Exception):
                     q = value.prediction(states.observations, states.actions).q
                     cosines.append((path, sign_check.descent_cosine(path, q, value.trainable_variables)))
@@ -250,7 +250,7 @@ class Updater:
         if statistics:
             assign_variables(session.run, statistics, values)
         for (path, _), cosine in zip(cosines, found, strict=True):
-            sign_check.warn_of_wrong_sign(getattr(path, "__name__", repr(path)), path, float(cosine), stacklevel=2)
+            sign_check.warn_of_wrong_sign(getattr(path, "__name__", repr(path)), float(cosine), stacklevel=2)
 
     def _diverged(self, what: str) -> NoReturn:
         raise FloatingPointError(
