@@ -9,8 +9,9 @@ import numpy as np
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.interaction.transitions import Transitions
-from ddpg.replay.buffer import ReplayBuffer, stored_dtype
+from ddpg.replay.buffer import ReplayBuffer
 from ddpg.replay.hindsight import make_hindsight
+from ddpg.replay.minibatch import stored_dtype
 from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
 from ddpg.replay.priorities import Priorities
 from ddpg.replay.sampling import Sampler

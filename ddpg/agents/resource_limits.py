@@ -20,7 +20,7 @@ from ddpg.checkpoints import memory_limit
 from ddpg.checkpoints.safe_json import short_repr
 from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
 from ddpg.errors import FileFault, UsageError
-from ddpg.replay.buffer import stored_dtype
+from ddpg.replay.minibatch import stored_dtype
 
 LAYERS, NUMBERS = 4, 1 << 20  # networks up to this size are always built; loading then names a variable that differs
 UPDATES_PER_STEP = 10_000

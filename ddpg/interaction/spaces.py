@@ -12,7 +12,6 @@ from gymnasium import spaces
 
 from ddpg.errors import UsageError, brief
 from ddpg.interaction.validation import as_float32, validate_numeric
-from ddpg.interaction.validation import check_finite as check_finite  # re-exported for callers with their own checks
 
 _ROUND = "round them in a gymnasium.wrappers.TransformAction(env, round_them, spaces.Box(low, high))"
 _TRANSLATE = "translate it in a gymnasium.ActionWrapper into one Box for DDPG, or one Discrete for DQN"

@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.algorithms.base import TD_ERRORS, Update, check_metrics
-from ddpg.replay.buffer import stored_dtype
-from ddpg.replay.minibatch import Batch
+from ddpg.replay.minibatch import Batch, stored_dtype
 
 v1 = tf.compat.v1
 

@@ -27,7 +27,14 @@ from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError, brief, choose, own_code
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
-from ddpg.interaction.validation import is_real, validate_bool, validate_float, validate_numeric, validate_positive
+from ddpg.interaction.validation import (
+    check_finite,
+    is_real,
+    validate_bool,
+    validate_float,
+    validate_numeric,
+    validate_positive,
+)
 from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, frozen_statistics, mlp, output_layer
 from ddpg.networks.observer import note_features, note_gradients
@@ -400,7 +407,7 @@ class Network(abc.ABC):
         for array, variable in zip(arrays, variables, strict=True):
             if array.shape != tuple(variable.shape):
                 raise UsageError(f"{variable.name} has shape {tuple(variable.shape)}, the array given {array.shape}")
-            spaces.check_finite(array, variable.name)
+            check_finite(array, variable.name)
         arrays = [array.astype(v.dtype.as_numpy_dtype) for array, v in zip(arrays, variables, strict=True)]
 
         def assign(*values: tf.Tensor) -> tf.Operation:

@@ -10,8 +10,7 @@ from ddpg.errors import UsageError, brief
 from ddpg.interaction.spaces import check_bytes
 from ddpg.interaction.transitions import Transitions
 from ddpg.interaction.validation import check_finite, validate_int, validate_numeric
-from ddpg.replay.minibatch import Batch as Batch
-from ddpg.replay.minibatch import stored_dtype as stored_dtype
+from ddpg.replay.minibatch import Batch
 from ddpg.replay.observation_store import ObservationStore
 
 LARGEST_SIZE = 2**20  # maximum number of action components

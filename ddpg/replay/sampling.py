@@ -56,35 +56,29 @@ class Sampler:
         Raises:
             UsageError: if the buffer is empty.
         """
-        batch, rows = self._drawn(rng, updates, batch_size, correction)
-        if self._cloning_weight is None:
-            return batch, rows
-        weight = self._cloning_weight(self._replay.own)
-        return batch.replace(cloning=np.full_like(batch.rewards, weight)), rows
+        rows = self._draw(rng, updates, batch_size)
+        batch = self._replay.gather(rows, self._n_steps, self._gamma)
+        if self._relabel is not None:
+            batch = self._relabel(batch, rows, rng)
+        weights = None if self._priorities is None else self._priorities.weights(rows, correction)
+        if weights is not None:
+            discounts = np.full_like(batch.rewards, self._gamma) if batch.discounts is None else batch.discounts
+            batch = batch.replace(weights=weights, discounts=discounts)
+        if self._cloning_weight is not None:
+            weight = self._cloning_weight(self._replay.own)
+            batch = batch.replace(cloning=np.full_like(batch.rewards, weight))
+        return batch, rows
 
-    def _drawn(
-        self, rng: np.random.Generator, updates: int, batch_size: int, correction: float
-    ) -> tuple[Batch, np.ndarray]:
+    def _draw(self, rng: np.random.Generator, updates: int, batch_size: int) -> np.ndarray:
         replay, priorities, share = self._replay, self._priorities, self._recorded_share
+        if share is not None:
+            return replay.draw_mixed(rng, updates, batch_size, share)
         if priorities is None:
-            rows = (
-                replay.draw(rng, updates, batch_size)
-                if share is None
-                else replay.draw_mixed(rng, updates, batch_size, share)
-            )
-            batch = replay.gather(rows, self._n_steps, self._gamma)
-            return (batch if self._relabel is None else self._relabel(batch, rows, rng)), rows
+            return replay.draw(rng, updates, batch_size)
         if not len(replay):
             raise UsageError("the replay buffer is empty; store transitions before sampling")
         self._add_priorities()
-        rows = priorities.draw(rng, (updates, batch_size), len(replay))
-        batch = replay.gather(rows, self._n_steps, self._gamma)
-        weights = priorities.weights(rows, correction)
-        if weights is None:
-            return batch, rows
-        if batch.discounts is None:
-            batch = batch.replace(discounts=np.full_like(batch.rewards, self._gamma))
-        return batch.replace(weights=weights), rows
+        return priorities.draw(rng, (updates, batch_size), len(replay))
 
     def update(self, rows: np.ndarray, errors: np.ndarray) -> None:
         """Set the priorities of drawn ``rows`` from their TD errors, of the same shape."""

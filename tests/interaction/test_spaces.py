@@ -75,6 +75,6 @@ def test_wrong_shape_and_nan_are_named():
         spaces.as_batch(Box(-1, 1, (3,)), np.zeros(5), "observation")
     with refuses(UsageError, "observation nan [1]"):
         spaces.as_batch(Box(-1, 1, (3,)), [0, np.nan, 0], "observation")
-    with refuses(UsageError, "[0, 2]"):
-        spaces.check_finite(np.array([[0, 0, -np.inf]]), "x")
-    spaces.check_finite(np.full(3, 1e30, np.float32), "x")  # finite, although its square is not
+    with refuses(UsageError, "observation inf [0, 2]"):
+        spaces.as_batch(Box(-1, 1, (3,)), [[0, 0, -np.inf]], "observation")
+    spaces.as_batch(Box(-1, 1, (3,)), np.full(3, 1e30, np.float32), "x")  # finite, although its square is not
