@@ -493,7 +493,7 @@ def test_one_thread_computes_the_same_bits_as_several(session, rng):
     batch = [rng.normal(size=(4, 70, 90)).astype(np.float32)]
     ends = []
     for way in (0, 1, 0):
-        kernel._autotuners = [SimpleNamespace(split=lambda count, way=way: [(way, 1), (way, count - 1)])]
+        kernel._autotuner = SimpleNamespace(split=lambda count, way=way: [(way, 1), (way, count - 1)])
         kernel.values[0][...] = start
         ends.append((kernel.run(4, batch)[0], kernel.values[0].copy()))
     assert (ends[0][1] != start).all()
