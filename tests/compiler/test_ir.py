@@ -3,17 +3,11 @@
 import itertools
 
 import numpy as np
-import pytest
 from refusals import refuses
 
-from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Program, Unsupported, Write, fold_elementwise, shape_of
+from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Unsupported, Write, fold_elementwise, shape_of
 from ddpg.compiler.memory_plan import ALIGNMENT, plan_memory
 from ddpg.compiler.schedule import materialized, members_of, schedule
-
-
-@pytest.fixture
-def program():
-    return Program()
 
 
 def test_shapes():

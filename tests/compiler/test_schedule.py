@@ -2,14 +2,9 @@
 
 import pytest
 
-from ddpg.compiler.ir import ALL, ROWS, Program
+from ddpg.compiler.ir import ALL, ROWS
 from ddpg.compiler.memory_plan import plan_memory
 from ddpg.compiler.schedule import materialized, schedule, sources
-
-
-@pytest.fixture
-def program():
-    return Program()
 
 
 def squares_about_the_mean(program, values):

@@ -7,16 +7,11 @@ import tensorflow as tf
 from ddpg.compiler import compiled_update
 from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.interpreter import interpret
-from ddpg.compiler.ir import ROWS, Program
+from ddpg.compiler.ir import ROWS
 from ddpg.compiler.schedule import members_of, schedule
 from ddpg.compiler.simplify import simplified
 
 v1 = tf.compat.v1
-
-
-@pytest.fixture
-def program():
-    return Program()
 
 
 def computed(program, outputs, kind):
