@@ -282,9 +282,8 @@ def _l2_loss(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> 
 def _bias_gradient(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
     if operation.inputs[0].shape.rank != 2:
         raise Unsupported(f"{operation.type} of rank {operation.inputs[0].shape.rank} ({operation.name})")
-    return context.program.reshape(
-        context.program.reduce_sum(context.whole(operation.inputs[0]), ROWS), matrix_shape(output)
-    )
+    total = context.program.reduce_sum(context.whole(operation.inputs[0]), ROWS)
+    return context.program.reshape(total, matrix_shape(output))
 
 
 def _matmul(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
@@ -362,9 +361,8 @@ def _add_n(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> No
 
 def _squared_difference(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
     check_broadcast(operation, output)
-    return context.program.elementwise(
-        "square", context.program.elementwise("sub", *map(context.value, operation.inputs))
-    )
+    difference = context.program.elementwise("sub", *map(context.value, operation.inputs))
+    return context.program.elementwise("square", difference)
 
 
 def _exponentials(program: Program, logits: Node) -> tuple[Node, Node, Node]:
@@ -388,10 +386,8 @@ def _cross_entropy(context: _Lowering, operation: tf.Operation) -> list[Node]:
     program = context.program
     logits, labels = map(context.whole, operation.inputs)
     shifted, powers, total = _exponentials(program, logits)
-    losses = program.reduce_sum(
-        program.elementwise("mul", labels, program.elementwise("sub", program.elementwise("log", total), shifted)),
-        COLUMNS,
-    )
+    surprisals = program.elementwise("sub", program.elementwise("log", total), shifted)  # -log p
+    losses = program.reduce_sum(program.elementwise("mul", labels, surprisals), COLUMNS)
     return [
         program.reshape(losses, matrix_shape(operation.outputs[0])),
         program.elementwise("sub", program.elementwise("div", powers, total), labels),
@@ -470,21 +466,15 @@ def _adam(context: _Lowering, op: tf.Operation) -> None:
 
     def averaged(slot: tf.Tensor, beta: Node, new: Node) -> Node:
         old = context.var_read(slot)
-        return program.elementwise(
-            "add",
-            old,
-            program.elementwise(
-                "mul", program.elementwise("sub", new, old), fold_elementwise(program, "sub", one, beta)
-            ),
-        )
+        difference = program.elementwise("sub", new, old)
+        share = fold_elementwise(program, "sub", one, beta)
+        return program.elementwise("add", old, program.elementwise("mul", difference, share))
 
     mean = averaged(first, beta1, gradient)
     square = averaged(second, beta2, program.elementwise("square", gradient))
-    down = program.elementwise(
-        "div",
-        program.elementwise("mul", mean, step),
-        program.elementwise("add", program.elementwise("sqrt", square), epsilon),
-    )
+    scaled = program.elementwise("mul", mean, step)
+    deviation = program.elementwise("add", program.elementwise("sqrt", square), epsilon)
+    down = program.elementwise("div", scaled, deviation)
     after = program.elementwise("sub", context.var_read(handle), down)
     for target, value in ((first, mean), (second, square), (handle, after)):
         program.write(context.variable(target), value)

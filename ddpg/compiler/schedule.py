@@ -123,7 +123,7 @@ class _Order:
             same = source.kind != "reshape" and not is_moved and source.shape == _space(stmt)
             base = source.base
             if base.kind in COMPUTED:
-                yield base, same and not is_reduction(base)
+                yield base, same and base.kind not in REDUCED
             elif base.kind == "var_read":
                 variable, version = base.detail
                 if version:
@@ -145,11 +145,6 @@ def _needed(stmts: Sequence[Stmt], outputs: Sequence[Node]) -> list[Stmt]:
         if isinstance(stmt, Write) or id(stmt) in needed:
             needed |= {id(stmt), *(id(source.base) for source in inputs_of(stmt))}
     return [stmt for stmt in stmts if id(stmt) in needed]
-
-
-def is_reduction(value: Node) -> bool:
-    """Return whether a node is a reduction."""
-    return value.kind in REDUCED
 
 
 def _is_fusible(stmt: Stmt) -> bool:
@@ -179,7 +174,7 @@ def materialized(kernels: Sequence[Kernel], outputs: Iterable[Node]) -> list[Nod
         for stmt in members_of(kernel):
             for source in inputs_of(stmt):
                 inside = home.get(id(source.base)) is kernel and isinstance(kernel, FusedLoop)
-                if not inside or source.kind == "reshape" or is_reduction(source):
+                if not inside or source.kind in ("reshape", *REDUCED):
                     stored.add(id(source.base))
                 in_place = isinstance(kernel, FusedLoop) and source.shape == kernel.space and not _is_moved(stmt)
                 if not in_place or source.kind == "reshape":
