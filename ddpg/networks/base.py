@@ -45,7 +45,7 @@ v1 = tf.compat.v1
 
 
 class Averages(tf.train.ExponentialMovingAverage):
-    """TensorFlow's averages, with shadows made in half the time, which had been a fifth of an agent's building time."""
+    """TensorFlow's averages, whose shadows are made in half the time."""
 
     def create(self, variable: tf.Variable) -> None:
         """Make the variable's shadow with the variable's value, or its initial value if it is uninitialised.

@@ -29,7 +29,7 @@ _FROZEN = "statistics_stay"  # a graph collection; while it is not empty, moving
 
 def fan_in_uniform(fan_in: int) -> Callable:
     """U(±1/√f) for a layer of ``f`` inputs (Lillicrap et al. 2015, section 7), weights and biases alike."""
-    return tf.compat.v1.random_uniform_initializer(-(fan_in**-0.5), fan_in**-0.5)
+    return v1.random_uniform_initializer(-(fan_in**-0.5), fan_in**-0.5)
 
 
 def check_output_init(output_init: str) -> str:
@@ -54,9 +54,13 @@ def output_layer(features: tf.Tensor, units: int, output_init: str = "small") ->
     if output_init == "fan_in":
         initializer = fan_in_uniform(int(features.shape[-1]))
     else:
-        initializer = tf.compat.v1.random_uniform_initializer(-3e-3, 3e-3)
+        initializer = v1.random_uniform_initializer(-3e-3, 3e-3)
+    return _dense(features, units, "output", initializer, initializer)
+
+
+def _dense(layer: tf.Tensor, units: int, scope: str, weights_init: Callable, bias_init: Callable) -> tf.Tensor:
     return tflearn.fully_connected(
-        features, units, weights_init=initializer, bias_init=initializer, scope="output", reuse=AUTO_REUSE
+        layer, units, weights_init=weights_init, bias_init=bias_init, scope=scope, reuse=AUTO_REUSE
     )
 
 
@@ -123,14 +127,7 @@ def mlp(
                 scope = "input_norm" if preactivation else f"norm_{index}"
                 layer = batch_renormalization(layer, scope=scope, epsilon=epsilon, r_min=r_min)
             initializer = fan_in_uniform(int(layer.shape[1]))
-            layer = tflearn.fully_connected(
-                layer,
-                units,
-                weights_init=initializer,
-                bias_init=initializer,
-                scope=f"hidden_{index}",
-                reuse=AUTO_REUSE,
-            )
+            layer = _dense(layer, units, f"hidden_{index}", initializer, initializer)
             if norm == "batch" and index < batch_norm_until:
                 layer = batch_normalization(layer, scope=f"norm_{index}")
             elif norm in _OF_SAMPLES:
@@ -186,23 +183,17 @@ def residual(
             "of their own and take the action with the observation; leave norm at none and action_layer at 0"
         )
     activate = _activation(activation)
-    he = tf.compat.v1.variance_scaling_initializer(scale=2.0)
-
-    def dense(layer: tf.Tensor, units: int, initializer: Callable, scope: str) -> tf.Tensor:
-        zeros = tf.compat.v1.zeros_initializer()
-        return tflearn.fully_connected(
-            layer, units, weights_init=initializer, bias_init=zeros, scope=scope, reuse=AUTO_REUSE
-        )
+    he, zeros = v1.variance_scaling_initializer(scale=2.0), v1.zeros_initializer()
 
     def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
         layer = _flat(states)
         if actions is not None:
             layer = tf.concat([layer, actions], axis=1)
-        layer = dense(layer, width, tf.compat.v1.orthogonal_initializer(), "embedding")
+        layer = _dense(layer, width, "embedding", v1.orthogonal_initializer(), zeros)
         for index in range(len(blocks)):
             inner = layer_normalization(layer, scope=f"norm_{index}")
-            inner = activate(dense(inner, EXPANSION * width, he, f"expansion_{index}"))
-            layer = layer + dense(inner, width, he, f"projection_{index}")
+            inner = activate(_dense(inner, EXPANSION * width, f"expansion_{index}", he, zeros))
+            layer = layer + _dense(inner, width, f"projection_{index}", he, zeros)
         return layer_normalization(layer, scope="norm")
 
     return network
@@ -315,10 +306,10 @@ def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) 
 
     tflearn has no such layer. Unlike batch normalisation it has no training mode and no moving statistics.
     """
-    with tf.compat.v1.variable_scope(scope, reuse=AUTO_REUSE):
+    with v1.variable_scope(scope, reuse=AUTO_REUSE):
         size = [int(incoming.shape[-1])]
-        gain = tf.compat.v1.get_variable("gamma", size, initializer=tf.compat.v1.ones_initializer())
-        bias = tf.compat.v1.get_variable("beta", size, initializer=tf.compat.v1.zeros_initializer())
+        gain = v1.get_variable("gamma", size, initializer=v1.ones_initializer())
+        bias = v1.get_variable("beta", size, initializer=v1.zeros_initializer())
         note_affine(gain, bias)
         axes = list(range(1, incoming.shape.rank))
         centred = incoming - tf.reduce_mean(incoming, axis=axes, keepdims=True)
@@ -334,9 +325,9 @@ def rms_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) ->
     The mean is over all features of the sample. Unlike in layer normalisation, the mean is not subtracted and no offset
     is added, so x keeps its sign. g is learned, one per channel.
     """
-    with tf.compat.v1.variable_scope(scope, reuse=AUTO_REUSE):
+    with v1.variable_scope(scope, reuse=AUTO_REUSE):
         size = [int(incoming.shape[-1])]
-        gain = tf.compat.v1.get_variable("gamma", size, initializer=tf.compat.v1.ones_initializer())
+        gain = v1.get_variable("gamma", size, initializer=v1.ones_initializer())
         note_affine(gain)
         axes = list(range(1, incoming.shape.rank))
         mean_square = tf.reduce_mean(tf.square(incoming), axis=axes, keepdims=True)
