@@ -55,7 +55,7 @@ def check_options(
         return FileFault(f"checkpoint {path}: {name}={short_repr(getattr(config, name))} {why}; {_ADVICE}")
 
     observations, actions = map(_flat_size, spaces)
-    row = _transition_bytes(spaces)
+    row, numbers = _transition_bytes(spaces), sum(array.size for array in variables.values())
     if described := _described_networks(config):
         # Each layer has weights and biases, and so does its copy in the target network.
         layers = max(LAYERS, len(variables) // (4 * described))
@@ -63,7 +63,6 @@ def check_options(
             raise refuse(
                 "hidden", f"has {len(config.hidden)} layers; its {len(variables)} variables make at most {layers}"
             )
-        numbers = sum(array.size for array in variables.values())
         asked = _count_weights(config, spaces[0], observations, actions)
         if asked > max(NUMBERS, numbers):
             raise refuse(
@@ -72,10 +71,9 @@ def check_options(
             )
     if getattr(config, "n_critics", 1) > max(LAYERS, len(variables) // 4):  # each: weights, biases and targets
         raise refuse("n_critics", f"is more than its {len(variables)} variables make")
-    if getattr(config, "critic", "scalar") != "scalar":
-        numbers = sum(array.size for array in variables.values())
-        if config.hidden[-1] * config.atoms > max(NUMBERS, numbers):  # type: ignore[attr-defined]  # DDPG's
-            raise refuse("atoms", f"makes an output layer of more numbers than its variables hold, {numbers}")
+    has_atoms = getattr(config, "critic", "scalar") != "scalar"
+    if has_atoms and config.hidden[-1] * config.atoms > max(NUMBERS, numbers):  # type: ignore[attr-defined]  # DDPG's
+        raise refuse("atoms", f"makes an output layer of more numbers than its variables hold, {numbers}")
     if config.updates_per_step > UPDATES_PER_STEP:
         raise refuse("updates_per_step", f"is more than {UPDATES_PER_STEP}")
     if config.batch_size * config.updates_per_call * row > MINIBATCHES:

@@ -4,7 +4,6 @@ The state is everything that learning reads or writes. Learning rates are option
 The environment's state is not included: learning continues with a new episode.
 """
 
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +15,6 @@ from ddpg.config.algorithm_options import NETWORKS, AgentConfig
 from ddpg.errors import UsageError
 from ddpg.interaction.env_runner import spaces_of
 from ddpg.interaction.spaces import same_space
-
-_NONE: Mapping[str, Any] = types.MappingProxyType({})
 
 
 def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
@@ -76,7 +73,7 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
         generator.bit_generator.state = manifest["random_states"][name]
 
 
-def config_of(manifest: dict[str, Any], networks: Mapping[str, Any] = _NONE) -> AgentConfig:
+def config_of(manifest: dict[str, Any], networks: Mapping[str, Any]) -> AgentConfig:
     """Return the options that were saved.
 
     Args:

@@ -160,7 +160,7 @@ def test_any_option_is_refused_or_within_the_limits(path):
     for name in found["config"]:
         for value in WRONG:
             try:
-                config = state.config_of({**found, "config": {**found["config"], name: value}})
+                config = state.config_of({**found, "config": {**found["config"], name: value}}, {})
                 resource_limits.check_options(path, config, spaces, {"W": np.zeros(156)})
             except UsageError:
                 continue
