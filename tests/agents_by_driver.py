@@ -15,9 +15,9 @@ DRIVERS = {
 }
 
 
-def agent_with(kind=DDPG, actions=BOX, config=DDPGConfig, **options):
+def agent_with(kind=DDPG, actions=BOX, config=DDPGConfig, seed=0, **options):
     """Return an agent that has stored 16 transitions."""
-    agent = kind((BOX, actions), config(**SMALL | options), seed=0)
+    agent = kind((BOX, actions), config(**SMALL | options), seed)
     rng = np.random.default_rng(1)
     for _ in range(16):
         state, action, after = rng.uniform(-1, 1, (3, 2)).astype(np.float32)

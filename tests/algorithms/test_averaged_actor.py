@@ -2,10 +2,11 @@
 
 import functools
 
-import gymnasium as gym
+import agents_by_driver
 import numpy as np
 import pytest
 import tensorflow as tf
+from agents_by_driver import BOX, DRIVERS
 from refusals import refuses
 
 import ddpg
@@ -13,15 +14,7 @@ from ddpg import DDPG, DDPGConfig
 from ddpg.policies.network_policy import SessionPolicy
 from ddpg.workers.remote_loop import current_weights
 
-BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
 STATES = np.array([[0.3, -0.7], [-0.2, 0.9], [0.5, 0.5]], np.float32)
-SMALL = {"hidden": (8,), "batch_size": 4, "updates_per_call": 1, "jit": False, "output_init": "fan_in"}
-DRIVERS = {
-    "stepped": {"td_target": "placeholder"},
-    "uncompiled": {},
-    "xla": {"jit": True, "compiler": "xla"},
-    "native": {"jit": True, "compiler": "native"},
-}
 VARIANTS = {
     "ddpg": {},
     "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2},
@@ -32,13 +25,7 @@ VARIANTS = {
 }
 
 
-def agent_with(seed=0, **options):
-    agent = DDPG((BOX, BOX), DDPGConfig(**SMALL | options), seed=seed)
-    rng = np.random.default_rng(1)
-    for _ in range(16):
-        state, action, after = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
-        agent.observe(state, action, rng.normal(), after, rng.random() < 0.2, False)
-    return agent
+agent_with = functools.partial(agents_by_driver.agent_with, output_init="fan_in")
 
 
 def actor_variables(agent):
@@ -157,9 +144,7 @@ def test_a_network_without_a_numpy_program():
     def network(states):
         return tf.cumsum(states, axis=1)
 
-    agent = DDPG((BOX, BOX), DDPGConfig(**SMALL, actor_average=20), seed=0, actor_network=network)
-    for state in STATES:
-        agent.observe(state, state, 1.0, -state, False, False)
+    agent = agent_with(actor_average=20, actor_network=network)
     assert isinstance(agent.policy, SessionPolicy)
     agent.update(10)
     with agent.session.as_default():

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from driven import Driven, K, difference
+from driven import ends_of_drivers
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -120,30 +120,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "td3")) for n in OPTIONS])
 def test_drivers_agree(name):
-    config = DDPGConfig(hidden=(6,), **FEW, **OPTIONS[name])
-    ends = []
-    for driver in ("stepped", "uncompiled", "compiled"):
-        driven = Driven(driver, config).start()
-        driven.train(K)
-        ends.append(driven.weights())
-    assert difference(ends[0], ends[1]) < 1e-5
-    assert difference(ends[0], ends[2]) < 1e-4
-
-
-def test_a_loaded_agent_resumes_exactly(tmp_path):
-    agent = DDPG((BOX, BOX), SMALL.replace(**FEW, n_critics=2), seed=0)
-    for reward in (-1.0, 1.0):
-        agent.observe([0.5], [0.0], reward, [0.25], False, False)
-    agent.update(3)
-    agent.save(tmp_path / "saved")
-    loaded = DDPG.load(tmp_path / "saved")
-    for one in (agent, loaded):
-        one.update(4)
-    with agent.session.as_default():
-        expected = agent.critic.get_network_params()
-    with loaded.session.as_default():
-        for found, array in zip(loaded.critic.get_network_params(), expected, strict=True):
-            np.testing.assert_array_equal(found, array)
+    ends_of_drivers(DDPGConfig(hidden=(6,), **FEW, **OPTIONS[name]))
 
 
 @pytest.mark.parametrize(
