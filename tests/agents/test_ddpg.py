@@ -248,28 +248,6 @@ def test_every_exploration_option_changes_the_stored_actions(field):
     assert not np.array_equal(remembered(changed), remembered(base))
 
 
-@pytest.mark.parametrize(
-    ("schedule", "factors"),
-    [
-        ("linear", [0.75, 0.5, 0.25, 0.1, 0]),
-        ("cooldown", [1, 1, 1, 0.5, 0]),
-        ("linear_to_tenth", [0.775, 0.55, 0.325, 0.19, 0.1]),
-        (lambda left: left**2, [0.5625, 0.25, 0.0625, 0.01, 0]),
-    ],
-)
-def test_learning_rates_follow_the_schedule(schedule, factors):
-    rates = {}
-
-    class Recorder(Callback):
-        def on_update(self, agent, metrics):
-            rates[agent.num_timesteps] = agent.session.run([agent.actor.learning_rate, agent.critic.learning_rate])
-
-    config = STEPPED.replace(learning_rate_schedule=schedule, actor_learning_rate=1e-2)
-    DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(100, [Recorder()])
-    actual = [rates[step] for step in (25, 50, 75, 90, 100)]
-    np.testing.assert_allclose(actual, np.outer(factors, [1e-2, 1e-3]), rtol=1e-5)
-
-
 def test_updates_are_counted_and_due_ones_carried_over():
     agent = trained(SMALL.replace(updates_per_step=0.5), steps=47)
     assert agent.num_updates == 12  # 27 steps of learning make 13.5 updates due: three calls of four

@@ -64,14 +64,14 @@ def test_a_second_call_continues_the_schedule_at_the_agents_step(kind):
     agent = kind(env, config.replace(learning_rate_schedule="linear", updates_per_call=1), seed=0)
     seen = {}
 
-    class Recorder:
-        def __call__(self, agent):
-            seen[agent.num_timesteps] = rates(agent)[0]
+    def record(agent):
+        seen[agent.num_timesteps] = rates(agent)
 
-    agent.learn(50, Recorder())
-    agent.learn(50, Recorder())
+    agent.learn(50, record)
+    agent.learn(50, record)
     expected = {20: 0.6, 40: 0.2, 75: 0.25, 90: 0.1}
-    np.testing.assert_allclose([seen[step] for step in expected], [1e-3 * f for f in expected.values()], rtol=1e-5)
+    for step, share in expected.items():
+        np.testing.assert_allclose(seen[step], 1e-3 * share, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "constant"])

@@ -98,12 +98,6 @@ def test_gamma_follows_from_the_episode_length(learned):
     assert agent.config.gamma == pytest.approx(0.975)
 
 
-@pytest.mark.parametrize(("steps", "gamma"), [(50, 0.95), (500, 0.99), (10_000, 0.995)])
-def test_gamma_stays_within_its_bounds(steps, gamma):
-    env = gym.make("Pendulum-v1", max_episode_steps=steps)
-    assert DDPG(env, SMALL.replace(gamma=None), seed=0).config.gamma == pytest.approx(gamma)
-
-
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 def test_gamma_of_a_vector_follows_from_its_environments(kind):
     with contextlib.closing(kind([lambda: gym.make("Pendulum-v1")] * 2)) as env:

@@ -1,10 +1,10 @@
-"""Optional terms of an update, by hand: clipping, decay, penalty, Huber loss, Adam's β₁, AdamW; each alone, and all."""
+"""Optional terms of an update, by hand: clipping, decay, penalty, Huber loss, AdamW; each alone, and all."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from driven import Driven, K, difference
+from driven import difference, ends_of_drivers
 from refusals import refuses
 
 from ddpg import DDPG, DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, UsageError
@@ -91,16 +91,6 @@ def test_the_penalty_is_refused_for_a_linear_head(bounding, graph):
         ActorNetwork(BOX, BOX, bounding=bounding, pre_activation_penalty=0.1)
 
 
-def test_the_huber_loss_by_hand(session):
-    """Errors 0.5 and 3: losses 0.25 and 2·3 − 1. The gradient of their mean is half of 2δ, or of ±2 above 1."""
-    q = tf.constant([[1.0], [5.0]])
-    y = tf.constant([[1.5], [2.0]])
-    loss = td.huber(q, y)
-    value, gradient = session.run([loss, tf.gradients(loss, q)[0]])
-    assert value == pytest.approx((0.25 + 5) / 2)
-    np.testing.assert_allclose(gradient[:, 0], [-0.5, 1])
-
-
 def test_the_huber_loss_on_every_td_path(session, initialize, rng):
     """It has output_delta's gradient with clip_delta=1, and the squared error has another."""
     critic = CriticNetwork(BOX, BOX)
@@ -139,21 +129,6 @@ def test_dqn_reports_the_huber_loss(td_target):
         q = agent.q.predict([[0.5]])[0, 1]
     agent.observe([0.5], 1, 9.0, [0.5], True, False)
     assert agent.update(1)["loss"] == pytest.approx(2 * (9 - q) - 1, rel=1e-6)
-
-
-def test_beta1_by_hand():
-    """Two steps of Adam from q = 0 towards y = 1, with β₁ = 0.5."""
-    agent = DDPG((BOX, BOX), SMALL.replace(critic_learning_rate=0.1, adam_beta1=0.5), seed=0)
-    with agent.session.as_default():
-        agent.critic.set_network_params([0 * array for array in agent.critic.get_network_params()])
-    agent.observe([0.5], [0.0], 1.0, [0.5], True, False)
-    q, mean, square = 0.0, 0.0, 0.0
-    for step in (1, 2):
-        agent.update(1)
-        gradient = 2 * (q - 1)
-        mean, square = 0.5 * mean + 0.5 * gradient, 0.999 * square + 0.001 * gradient**2
-        q -= 0.1 * mean / (1 - 0.5**step) / np.sqrt(square / (1 - 0.999**step))
-        assert agent.session.run(agent.critic.variables[-1])[0] == pytest.approx(q, rel=1e-5)
 
 
 @pytest.mark.parametrize("driver", ["stepped", "uncompiled", "xla", "native"])
@@ -216,13 +191,7 @@ ALL = DDPGConfig(
 
 
 def test_drivers_agree_with_all_of_them():
-    ends = []
-    for driver in ("stepped", "uncompiled", "compiled"):
-        driven = Driven(driver, ALL).start()
-        driven.train(K)
-        ends.append(driven.weights())
-    assert difference(ends[0], ends[1]) < 1e-5
-    assert difference(ends[0], ends[2]) < 1e-5
+    ends_of_drivers(ALL, compiled_within=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -49,15 +49,6 @@ def after_a_step(session, network, given, *inputs):
     return found
 
 
-def test_a_step_by_hand(session):
-    """γ = (3, 0), β = (0, 4) have length 5 instead of √2: γ = (0.6, 0)√2, β = (0, 0.8)√2."""
-    critic = CriticNetwork(BOX, BOX, network=mlp((2,), norm="layer"), affine_projection=True, **STILL)
-    given = {"norm_0/gamma": [3.0, 0.0], "norm_0/beta": [0.0, 4.0]}
-    found = after_a_step(session, critic, given, np.zeros((1, 2)), np.zeros((1, 2)), np.zeros((1, 1)))
-    np.testing.assert_allclose(found["norm_0/gamma"], np.sqrt(2) * np.array([0.6, 0.0]), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found["norm_0/beta"], np.sqrt(2) * np.array([0.0, 0.8]), rtol=1e-6, atol=1e-9)
-
-
 def test_gains_without_offsets_by_hand(session):
     """γ = (6, 0, 0, 0) is scaled to length √4; in an actor."""
     actor = ActorNetwork(BOX, BOX, network=mlp((4,), norm="rms"), affine_projection=True, **STILL)

@@ -14,7 +14,6 @@ from ddpg import ActorNetwork, CriticNetwork, QNetwork, UsageError, mlp
 from ddpg._tflearn import tflearn, training_mode
 from ddpg.config.algorithm_options import SAMPLE_NORMS
 from ddpg.networks.critic import DistributionalCritic
-from ddpg.networks.layers import rms_normalization
 from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy, make_policy
 
 v1 = tf.compat.v1
@@ -148,34 +147,16 @@ def test_initial_weights_are_the_papers(observation_space, action_space, session
     assert 0 < np.abs(params[5]).max() <= 3e-3
 
 
-def test_layer_norm_by_hand(session, initialize, rng):
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_norms_of_samples_are_before_the_activation(norm, session, initialize, rng):
     inputs = rng.normal(size=(4, 3)).astype(np.float32)
-    network = mlp((5,), activation="linear", norm="layer")
-    output = network(tf.constant(inputs))
+    output = mlp((5,), norm=norm)(tf.constant(inputs))
     initialize()
     weights, bias = (session.run(v) for v in v1.trainable_variables()[:2])
     linear = inputs @ weights + bias
-    expected = (linear - linear.mean(1, keepdims=True)) / np.sqrt(linear.var(1, keepdims=True) + 1e-5)
+    centred = linear - linear.mean(1, keepdims=True) if norm == "layer" else linear
+    expected = np.maximum(0, centred / np.sqrt(np.square(centred).mean(1, keepdims=True) + 1e-5))
     np.testing.assert_allclose(session.run(output), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_rms_norm_by_hand(session, initialize):
-    """Of (3, -4, 0, 5) the mean square is 50/4, so each is divided by 3.5355, and multiplied by g = (1, 2, 3, 4)."""
-    output = rms_normalization(tf.constant([[3.0, -4.0, 0.0, 5.0], [0.0, 0.0, 0.0, 0.0]]), "norm")
-    initialize()
-    v1.trainable_variables()[0].load([1, 2, 3, 4], session)
-    by_hand = [[0.8485281, -2.2627417, 0, 5.6568542], [0, 0, 0, 0]]
-    np.testing.assert_allclose(session.run(output), by_hand, rtol=1e-5)
-
-
-def test_rms_norm_is_before_the_activation(session, initialize, rng):
-    inputs = rng.normal(size=(4, 3)).astype(np.float32)
-    output = mlp((5,), norm="rms")(tf.constant(inputs))
-    initialize()
-    weights, bias = (session.run(v) for v in v1.trainable_variables()[:2])
-    linear = inputs @ weights + bias
-    expected = np.maximum(0, linear / np.sqrt(np.square(linear).mean(1, keepdims=True) + 1e-5))
-    np.testing.assert_allclose(session.run(output), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_batch_norm_modes_and_target_statistics(observation_space, action_space, session, initialize, rng):
