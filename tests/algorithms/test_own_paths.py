@@ -82,11 +82,6 @@ def test_mistakes_in_a_policy_gradient(path, message):
         updated(policy_gradient=path)
 
 
-@pytest.mark.parametrize("path", [scaled_chain_rule, *policy.POLICY_GRADIENTS.values()])
-def test_correct_paths_are_accepted(path):
-    assert updated(policy_gradient=path).num_updates == 1
-
-
 def test_identity_bounding_need_not_be_applied():
     assert updated(policy_gradient=unbounded, bounding="squashing").num_updates == 1
     with refuses(UsageError, "bounding"):

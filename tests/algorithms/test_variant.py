@@ -5,7 +5,6 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
-import tensorflow as tf
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -65,22 +64,6 @@ def test_a_variant_changes_only_its_term(registered, jit, tmp_path):
 def test_options_without_a_registry_entry_are_refused():
     with refuses(UsageError, "CautiousConfig"):
         DDPG(SPACES, CautiousConfig())
-
-
-def test_target_step_moves_the_averages(observation_space, action_space, graph):
-    """Functions that a variant can import work on networks and tensors."""
-    from ddpg import ActorNetwork, CriticNetwork
-
-    actor, critic = (kind(observation_space, action_space) for kind in (ActorNetwork, CriticNetwork))
-    assert isinstance(ddpg.target_step(actor, critic), tf.Operation)
-
-
-def test_the_registry_names_the_agent_of_an_algorithm():
-    from ddpg import DQN
-    from ddpg.agents.off_policy import agent_for
-
-    assert agent_for(SPACES[1]) is DDPG
-    assert agent_for(gym.spaces.Discrete(2)) is DQN
 
 
 @pytest.mark.parametrize("options", [{}, {"td_target": "placeholder", "updates_per_call": 1}])
