@@ -8,7 +8,7 @@ from ddpg import DDPG, DDPGConfig
 BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
 SMALL = {"hidden": (6, 5), "batch_size": 4, "updates_per_call": 1, "jit": False}
 DRIVERS = {
-    "stepped": {"td_target": "placeholder"},
+    "stepped": {"td_target": "placeholder", "updates_per_call": 1},
     "uncompiled": {},
     "xla": {"jit": True, "compiler": "xla"},
     "native": {"jit": True, "compiler": "native"},

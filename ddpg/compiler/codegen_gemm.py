@@ -58,7 +58,7 @@ class GemmFunctions(abc.ABC):
         shape: rows, columns, and the inner dimension.
         transposed: whether A and B are given transposed.
         machine: the machine's registers.
-        parts: the numbers of rows N; ``None``: all rows.
+        parts: the numbers of rows N.
 
     Attributes:
         text: the functions.
@@ -71,13 +71,13 @@ class GemmFunctions(abc.ABC):
         shape: tuple[int, int, int],
         transposed: tuple[bool, bool],
         machine: RegisterFile,
-        parts: Iterable[int] | None = None,
+        parts: Iterable[int],
     ):
         self._machine = machine
         self._rows, self._columns, self._inner = shape
         self._transposed, self._other_transposed = transposed
         self._texts: dict[str, str] = {}
-        counts = sorted(set(parts or [self._rows]))
+        counts = sorted(set(parts))
         self.packed = max(map(self._floats_to_pack, counts))
         for rows in counts:
             self._write(f"{name}.{rows}", rows)

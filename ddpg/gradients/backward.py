@@ -37,15 +37,13 @@ def weight_gradient(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return with_backward(values, lambda gradient: gradient * weights)
 
 
-def huber_weights(q: tf.Tensor, target: tf.Tensor, threshold: float = 1.0) -> tf.Tensor:
-    """Return the weights that make mean squares twice the Huber loss: c / max(|δ|, c) with δ = y − q, ``[B, 1]``.
+def huber_weights(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+    """Return the weights that make mean squares twice the Huber loss: 1 / max(|δ|, 1) with δ = y − q, ``[B, 1]``.
 
-    w·2(q − y) is 2(q − y) within the threshold c and ±2c beyond, the gradient that ``output_delta`` with
-    ``clip_delta`` gives.
+    w·2(q − y) is 2(q − y) where |δ| ≤ 1 and ±2 beyond, the gradient that ``output_delta`` with ``clip_delta=1`` gives.
 
     Args:
         q: predictions, ``[B, 1]``.
         target: y, ``[B, 1]``.
-        threshold: c.
     """
-    return threshold / tf.maximum(tf.abs(tf.stop_gradient(target - q)), threshold)
+    return 1.0 / tf.maximum(tf.abs(tf.stop_gradient(target - q)), 1.0)

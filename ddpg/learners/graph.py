@@ -99,10 +99,10 @@ class UncompiledLearner:
         self._metrics = update.metrics
         with update.value.graph.as_default(), v1.name_scope("uncompiled_learner/"):
             self._batch = placeholders(update, (batch_size,))
-            self._build(update, as_float(self._batch), batch_size)
+            self._build(update, as_float(self._batch))
             self._fetch = [variable.read_value() for variable in fetch], finite(update)
 
-    def _build(self, update: Update, batch: Batch, batch_size: int) -> None:
+    def _build(self, update: Update, batch: Batch) -> None:
         self._whole = update.update_op(batch)
 
     def _one(self, session: tf.compat.v1.Session, feeds: dict) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class SteppedLearner(UncompiledLearner):
     def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
         super().__init__(update, batch_size=batch_size, updates_per_call=1, fetch=fetch)
 
-    def _build(self, update: Update, batch: Batch, batch_size: int) -> None:
+    def _build(self, update: Update, batch: Batch) -> None:
         self._target = update.target(batch)
         self._y = v1.placeholder(tf.float32, self._target.shape, name="y")
         self._steps = [step(batch, self._y) for step in update.steps]

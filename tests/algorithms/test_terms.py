@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from agents_by_driver import DRIVERS
 from driven import difference, ends_of_drivers
 from refusals import refuses
 
@@ -131,12 +132,10 @@ def test_dqn_reports_the_huber_loss(td_target):
     assert agent.update(1)["loss"] == pytest.approx(2 * (9 - q) - 1, rel=1e-6)
 
 
-@pytest.mark.parametrize("driver", ["stepped", "uncompiled", "xla", "native"])
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_decoupled_weight_decay_by_hand(driver):
     """Two steps of AdamW for Q = w·[s, a] + b at s = 1, a = −1, y = 1: in addition w decays by αλw, and b does not."""
-    ways = {"stepped": {"td_target": "placeholder"}, "uncompiled": {}, "xla": {"jit": True, "compiler": "xla"}}
-    ways["native"] = {"jit": True, "compiler": "native"}
-    config = SMALL.replace(critic_learning_rate=0.1, weight_decay=0.5, adam_beta1=0.5, **ways[driver])
+    config = SMALL.replace(critic_learning_rate=0.1, weight_decay=0.5, adam_beta1=0.5, **DRIVERS[driver])
     network = lambda states, actions: tf.concat([states, actions], axis=1)  # noqa: E731
     agent = DDPG((BOX, BOX), config, critic_network=network, seed=0)
     theta = np.array([0.5, -0.25, 0.125])

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from agents_by_driver import DRIVERS
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
@@ -96,14 +97,6 @@ def test_clipping_the_norm_of_a_zero_gradient_gives_zero(compiler, options):
     assert metrics["action_gradient_norm"] >= 0
     assert all(np.isfinite(array).all() for array in agent.get_parameters().values())
     assert agent.predict(np.zeros(3, np.float32))[0] == pytest.approx([1])
-
-
-DRIVERS = {
-    "native": {"compiler": "native", "jit": True},
-    "xla": {"compiler": "xla", "jit": True},
-    "uncompiled": {},
-    "stepped": {"td_target": "placeholder", "updates_per_call": 1},
-}
 
 
 @pytest.mark.parametrize(
