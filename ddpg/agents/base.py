@@ -408,6 +408,8 @@ class Agent(TFAgent, abc.ABC):
         for network, rate, schedule in self.symbolic_update.learning_rates:
             self.updater.set_rate(self.session, network, factor_of(schedule, left) * rate)
 
+    # -- description ----------------------------------------------------------------------------------
+
     def __repr__(self) -> str:
         """Return one line: spaces, networks, steps and updates so far."""
         spaces_text = f"{_format_space(self.observation_space)} -> {_format_space(self.action_space)}"
