@@ -121,8 +121,11 @@ def _check_directory(path: Path) -> None:
     with contextlib.suppress(OSError, UsageError):
         about = safe_json.read_json(path / ABOUT)
     ours = is_export(about)
-    code = code_sha256(about.get("name", POLICY) if ours else POLICY)
-    foreign = [problem for name in names if (problem := _foreign(path, name, code))]
+    own = about.get("name", POLICY) if ours else POLICY
+    code = code_sha256(own)
+    # What compilers call their output unless told otherwise: the self-test, and an object file.
+    built = {"a.out", f"{own}.o"} if about.get("kind") == "c" else set()
+    foreign = [problem for name in names if (problem := _foreign(path, name, {*code, *built}))]
     # Edited code is the user's work, such as a controller that drives a robot: it must not be replaced.
     for name in sorted(code.keys() & set(names)) if ours and not foreign else ():
         if hashlib.sha256((path / name).read_bytes()).hexdigest() != about.get(code[name]):
@@ -134,7 +137,7 @@ def _check_directory(path: Path) -> None:
 def _foreign(path: Path, name: str, code: Collection[str]) -> str | None:
     """Return the part of the entry ``name`` that no export has, with the reason; ``None`` if an export can have it.
 
-    ``code`` are the names of its files of code.
+    ``code`` are the names of its files of code, and of those that a compiler makes of them.
     """
     entry = path / name
     if entry.is_symlink():

@@ -516,6 +516,24 @@ def test_an_export_with_another_name_is_replaced_unless_edited(tmp_path, capsys)
     assert (path / "walk.h").read_text().endswith("/* mine */\n")
 
 
+def test_what_a_compiler_made_of_it_is_replaced_with_an_export(tmp_path):
+    """But not in an export of another format, where nothing is compiled."""
+    agent = make_agent("plain")
+    path = agent.export(tmp_path / "c", "c", name="walk")
+    for name in ("a.out", "walk.o"):
+        (path / name).write_bytes(b"binary")
+    agent.export(path, "c")
+    assert sorted(entry.name for entry in path.iterdir()) == ["policy.c", "policy.h", "policy.json"]
+    (path / "walk.o").write_bytes(b"another program's")
+    with refuses(UsageError, "walk.o"):
+        agent.export(path, "c")
+    (path / "walk.o").unlink()
+    agent.export(path)
+    (path / "a.out").write_bytes(b"another program's")
+    with refuses(UsageError, "a.out"):
+        agent.export(path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
