@@ -26,7 +26,8 @@ from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
 from ddpg.policies.numpy_program import NumpyProgram
 
 _LONGEST_NAME = 63  # characters
-# Of C and C++. A header of C's library, which the policy or the program may include, would be found in its place.
+# Of C and C++. A header of C's library, which the policy or the program may include, would be found in its place;
+# glibc's own headers include features.h.
 _KEYWORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
     concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete
@@ -37,8 +38,8 @@ _KEYWORDS = """
     wchar_t while xor xor_eq
 """
 _HEADERS = """
-    assert complex ctype errno fenv inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbool
-    stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
+    assert complex ctype errno features fenv inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic
+    stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
 """
 _CONSTANT = re.compile(r"static const (float|signed char) (\w+)((?:\[\d+\])+) = (\{.*?\});", re.DOTALL)
 
@@ -101,6 +102,7 @@ def source_text(program: CProgram, actions: Actions, test: SelfTest, about: str)
     """Return ``policy.c``: the constants, the network, the action's scaling, and the self-test."""
     # A constant of one number is written into the loop that reads it.
     written = [name for name, array in program.arrays.items() if array.size > 1 or not name.startswith("constant")]
+    quantised = any(array.dtype == np.int8 for array in program.arrays.values())
     return string.Template(_SOURCE).substitute(
         mark=MARK,
         about=about,
@@ -108,7 +110,7 @@ def source_text(program: CProgram, actions: Actions, test: SelfTest, about: str)
         network=network_text(program),
         act=_act(actions),
         vector=_vector_comment(test),
-        test=_test(actions, test),
+        test=_test(actions, test, "the quantised policy" if quantised else "the agent"),
     )
 
 
@@ -271,7 +273,8 @@ def _vector_comment(test: SelfTest) -> str:
     )
 
 
-def _test(actions: Actions, test: SelfTest) -> str:
+def _test(actions: Actions, test: SelfTest, origin: str) -> str:
+    """Return the self-test; ``origin`` says in its message what computed the outputs of ``test``."""
     layout, outputs = _layout(actions), test.outputs.astype(np.float32)
     count, rows = len(outputs), test.observations.reshape(len(outputs), -1).astype(np.float32)
     arrays = [array_text("test_observations", rows), array_text("test_outputs", outputs)]
@@ -302,6 +305,7 @@ def _test(actions: Actions, test: SelfTest) -> str:
         act.append("action")
     return string.Template(_MAIN).substitute(
         arrays="\n\n".join(arrays),
+        origin=origin,
         count=count,
         declared=declared + ("        int choice;\n" if layout.choices else ""),
         act=", ".join(act),
@@ -497,7 +501,7 @@ $declared
             printf("acts on an observation with NaN; ");
         }
     }
-    printf("differs from the agent by %.2g at most; ", (double)largest);
+    printf("differs from $origin by %.2g at most; ", (double)largest);
     printf("rounding alone may cause %.2g\\n", (double)tolerance);
     return failed;
 }
