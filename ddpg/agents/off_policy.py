@@ -190,8 +190,9 @@ class OffPolicyAgent(Agent):
         loaded.
 
         Args:
-            path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``. It
-                must be a new path, an empty directory, or an earlier exported policy, which is replaced.
+            path: a new path, or an earlier exported policy, which is replaced. For ``"numpy"``, ``"savedmodel"`` and
+                ``"c"`` it is a directory, which may also be an empty one; for ``"tflite"`` and ``"onnx"`` a file. Only
+                theirs may end in ``.tflite`` and ``.onnx``.
             format: ``"numpy"`` (for :func:`ddpg.load_policy`), ``"savedmodel"``, ``"tflite"``, ``"onnx"`` or ``"c"``.
             quantize: ``"int8"``: with format ``"c"``, store each weight in one byte; the actions differ slightly.
             name: with format ``"c"``, a C identifier that files, functions and, in capitals, macros begin with, such as
@@ -205,7 +206,8 @@ class OffPolicyAgent(Agent):
                 cannot express the network, or a package is missing. Nothing is written then.
         """
         kind = validate_text(format, "format", "the name of a format")
-        export(validate_path(path), kind, ActingPolicy.of(self), quantize, name)
+        validate_path(path)
+        export(path, kind, ActingPolicy.of(self), quantize, name)
         return Path(path)
 
 

@@ -4,6 +4,7 @@ Runtimes add numbers in different orders, so the comparison allows the differenc
 :class:`Rounding` estimates them.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
+from ddpg.checkpoints.target_dir import names_in
 from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.exports import c_policy, export_dir, formats, policy_file, policy_graph
 from ddpg.exports.c_network import QUANTIZATIONS
@@ -61,6 +63,23 @@ def check_options(kind: str, quantize: str | None = None, name: str = export_dir
         raise UsageError(f"name={name!r} is for format='c', not for format={kind!r}; leave it out")
 
 
+def _check_path_fits(path: str | Path, kind: str) -> None:
+    """Refuse a name that means another format's file, and for a format that is a file the directory it should go to."""
+    suffixes = {format: Path(name).suffix for format, name in NAMES.items()}
+    for other, suffix in suffixes.items():
+        if suffix and other != kind and Path(path).suffix == suffix:
+            raise UsageError(
+                f"{str(path)!r} is a name for format={other!r}, and the format is {kind!r}; give format={other!r}, or "
+                "another name"
+            )
+    directory = str(path).endswith(("/", os.sep)) or (os.path.isdir(path) and not names_in(Path(path)))
+    if suffixes[kind] and directory:
+        raise UsageError(
+            f"{str(path)!r} names a directory, and format={kind!r} writes a file; name the file in it, such as "
+            f"{str(Path(path) / NAMES[kind])!r}"
+        )
+
+
 def _check_name_of(option: str, value: Any, names: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in names:
         hint = did_you_mean(value, names) if isinstance(value, str) else ""
@@ -70,10 +89,11 @@ def _check_name_of(option: str, value: Any, names: Sequence[str]) -> None:
 def export(
     path: str | Path, kind: str, acting: ActingPolicy, quantize: str | None = None, name: str = export_dir.POLICY
 ) -> float:
-    """Write a policy to ``path``: a new path, an empty directory, or an earlier export, which is replaced.
+    """Write a policy to ``path``: a new path, or an earlier export, which is replaced.
 
     Args:
-        path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``.
+        path: a directory, which may also be an empty one, for ``"numpy"``, ``"savedmodel"`` and ``"c"``; a file for
+            ``"tflite"`` and ``"onnx"``. Only theirs may end in ``.tflite`` and ``.onnx``.
         kind: one of :data:`FORMATS`.
         acting: the parts of the agent that act.
         quantize: how weights are stored, one of :data:`ddpg.exports.c_network.QUANTIZATIONS`; for ``"c"`` only.
@@ -85,13 +105,14 @@ def export(
         in half-ranges of their bounds, those of DQN's values are relative to the largest value.
 
     Raises:
-        UsageError: if the format is unknown, ``name`` is none for C, ``path`` holds something else, the format cannot
-            hold the network, a package is missing, float32 cannot compute the actions, or the difference exceeds
-            ``TOLERANCE`` plus the effect of float32 rounding. ``path`` stays as it was.
+        UsageError: if the format is unknown, ``name`` is none for C, ``path`` holds something else or is none for the
+            format, the format cannot hold the network, a package is missing, float32 cannot compute the actions, or the
+            difference exceeds ``TOLERANCE`` plus the effect of float32 rounding. ``path`` stays as it was.
         OSError: if it cannot be written; ``path`` stays as it was.
     """
-    path = Path(path)
     check_options(kind, quantize, name)
+    _check_path_fits(path, kind)
+    path = Path(path)
     export_dir.check_export_path(path)
     if kind == "savedmodel" and "[" in str(path.resolve()):
         raise UsageError(

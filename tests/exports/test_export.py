@@ -483,6 +483,24 @@ def test_an_export_may_have_any_name(kind, agents, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    ("path", "kind", "message"),
+    [
+        ("policy.onnx", "numpy", "policy.onnx format='onnx' 'numpy'"),
+        ("policy.onnx", "tflite", "policy.onnx format='onnx' 'tflite'"),
+        ("policy.tflite", "c", "policy.tflite format='tflite' 'c'"),
+        ("robot/", "onnx", "robot/ directory format='onnx' robot/policy.onnx"),
+        ("empty", "tflite", "empty directory format='tflite' empty/policy.tflite"),
+    ],
+)
+def test_a_path_that_means_another_format_or_a_directory_is_refused(path, kind, message, agents, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with refuses(UsageError, message):
+        agents["box"].export(path, kind)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "empty"]
+
+
 def test_a_failed_rename_keeps_the_previous_export(agents, tmp_path, monkeypatch):
     path = agents["box"].export(tmp_path / "policy")
     before = (path / "policy.json").read_bytes()
