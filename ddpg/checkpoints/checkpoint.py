@@ -134,12 +134,14 @@ def find(path: str | Path, which: str = "latest") -> Path:
         )
     raise UsageError(
         f"{path} has no checkpoint {brief(which)}; it has {', '.join(have) if have else 'none'}"
-        + ("" if folder.exists() else f": it is not a run directory{_runs_below(path)}")
+        + ("" if folder.exists() else f": it is not a run directory{_instead(path)}")
     )
 
 
-def _runs_below(path: Path) -> str:
-    """Return a hint that names a run in ``path``, if ``path`` is a directory of several runs."""
+def _instead(path: Path) -> str:
+    """Return a hint if ``path`` is an exported policy, or one that names a run if it is a directory of several runs."""
+    if (path / "policy.json").is_file():
+        return " but an exported policy, which has no environment: ddpg.load_policy loads one of format numpy"
     runs = [entry for entry in path.iterdir() if (entry / "checkpoints").is_dir()] if path.is_dir() else []
     return f"; it holds runs, so name one, such as {max(runs, key=lambda run: run.stat().st_mtime)}" if runs else ""
 

@@ -203,6 +203,8 @@ def _instead(folder: Path) -> str:
         return f"has checkpoints: load it with DDPG.load({where}) or DQN.load({where}), or export it with that command"
     if folder.is_file():
         return "is a file, such as ONNX's or TFLite's, which their own packages load"
+    if not folder.exists():
+        return "does not exist; a policy of the zoo is 'zoo:NAME'"
     return f"lacks {ABOUT} or {ARRAYS}"
 
 

@@ -131,9 +131,20 @@ def read_config(run: str | Path) -> dict[str, Any]:
         return run_config.read(Path(run))
     except FileNotFoundError:
         refuse_zoo(run)
-        raise UsageError(
-            f"{str(run)!r} is not a run directory: it has no {run_config.CONFIG}; give one such as runs/Pendulum-v1/1"
-        ) from None
+        raise UsageError(f"{str(run)!r} is not a run directory{_instead(Path(run))}") from None
+
+
+def _instead(path: Path) -> str:
+    """Return what is at ``path`` in place of a run, and what to give."""
+    if not (path / target_dir.MANIFEST).is_file():
+        return f": it has no {run_config.CONFIG}; give one such as runs/Pendulum-v1/1"
+    run = path.parent.parent
+    if (run / run_config.CONFIG).is_file():
+        return f" but a checkpoint of {str(run)!r}; give that, to evaluate or record with --checkpoint {path.name}"
+    return (
+        " but a saved agent, which does not know its environment; in Python, give DDPG.load or DQN.load of it, and an "
+        "environment, to ddpg.evaluate or ddpg.record"
+    )
 
 
 def checkpoints(run: str | Path) -> list[Path]:

@@ -249,6 +249,10 @@ def test_find_and_its_refusals(tmp_path):
         checkpoint.find(tmp_path / "Pendulum-v1")
     with refuses(UsageError, "not a run directory"):
         checkpoint.find(tmp_path)
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "policy.json").touch()
+    with refuses(UsageError, f"{tmp_path / 'exported'} exported policy ddpg.load_policy"):
+        checkpoint.find(tmp_path / "exported")
     (tmp_path / "config.json").touch()
     for _ in range(2):  # first without a folder of checkpoints, then with an empty one
         with refuses(UsageError, f"{tmp_path} run no checkpoint yet") as caught:

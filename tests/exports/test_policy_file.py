@@ -34,3 +34,5 @@ def test_other_paths_are_refused_with_advice(tmp_path, file, words):
         load_policy(tmp_path / "run")
     with refuses(UsageError, "ONNX"):
         load_policy(path)
+    with refuses(UsageError, "not exist zoo:NAME"):
+        load_policy(tmp_path / "Pendulum-v1")

@@ -53,6 +53,18 @@ def test_a_config_is_read_as_it_was_written(tmp_path):
     assert run_directory.read_config(tmp_path) == CONFIG
 
 
+def test_a_checkpoint_in_place_of_a_run_is_named(tmp_path):
+    run_config.write(tmp_path, CONFIG)
+    for folder, message in (
+        (tmp_path / "checkpoints" / "100", f"checkpoint of {str(tmp_path)!r} --checkpoint 100"),
+        (tmp_path / "saved", "saved agent environment DDPG.load ddpg.evaluate"),
+    ):
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").touch()
+        with refuses(UsageError, message):
+            run_directory.read_config(folder)
+
+
 @pytest.mark.parametrize(
     "later",
     ["wrappers", "collector", "workers", "ray_address", "dataset", "offline_timesteps", "diagnose", "episode_limit"],
