@@ -194,9 +194,12 @@ def load(folder: str | Path | None = None) -> Policy:
         ValueError: if a file is damaged, or does not belong to a policy.
     """
     folder = Path(__file__).parent if folder is None else Path(folder)
-    about = json.loads((folder / "policy.json").read_bytes())
+    try:
+        about = json.loads((folder / "policy.json").read_bytes())
+        rest = {name: value for name, value in about.items() if name != "policy_sha256"}
+    except (ValueError, AttributeError):  # no JSON, or JSON of something else
+        raise ValueError(f"{folder / 'policy.json'} is damaged: export the policy again") from None
     data = (folder / "policy.safetensors").read_bytes()
-    rest = {name: value for name, value in about.items() if name != "policy_sha256"}
     canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     if hashlib.sha256(canonical).hexdigest() != about.get("policy_sha256"):
         raise ValueError(f"{folder / 'policy.json'} does not match its checksum: export the policy again")
@@ -215,6 +218,9 @@ def load(folder: str | Path | None = None) -> Policy:
 
 
 if __name__ == "__main__":
-    difference, tolerance = load(*sys.argv[1:2]).check()
+    try:
+        difference, tolerance = load(*sys.argv[1:2]).check()
+    except (OSError, ValueError) as error:
+        sys.exit(str(error))
     print(f"differs from the agent by {difference:.2g} at most; rounding alone may cause {tolerance:.2g}")
     sys.exit(difference > tolerance)

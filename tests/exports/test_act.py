@@ -187,6 +187,18 @@ def test_damaged_arrays_and_bad_observations_are_refused(exported, tmp_path):
         standalone.load(folder)
 
 
+@pytest.mark.parametrize("text", ['{"made_by": "ddpg', "[]"])
+def test_damage_and_missing_files_are_named_in_one_line(text, exported, tmp_path):
+    folder = copy_export(exported, tmp_path)
+    (folder / "policy.json").write_text(text)
+    done = run_self_check(folder)
+    assert (done.returncode, done.stderr) == (1, f"{folder / 'policy.json'} is damaged: export the policy again\n")
+    (folder / "policy.json").unlink()
+    done = run_self_check(folder)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert str(folder / "policy.json") in done.stderr
+
+
 def test_export_replaces_a_used_act_py_but_not_an_edited_one(exported, tmp_path):
     folder = copy_export(exported, tmp_path, "choice")
     py_compile.compile(str(folder / "act.py"))
