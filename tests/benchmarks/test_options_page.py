@@ -30,4 +30,10 @@ def test_presets_are_listed_by_recipe_and_options():
     assert rows["Reacher-v5"] == "| `Reacher-v5` | 50,000 | `gamma=0.98` | yes |"
     acrobot = rows["Acrobot-v1"].removeprefix("| `Acrobot-v1` |").removesuffix(" yes |")
     assert rows["any other, discrete actions"] == f"| any other, discrete actions |{acrobot}  |"
-    assert rows["ddpg_envs/LQR-v0"].endswith("| not yet |")
+
+
+def test_presets_without_published_returns_are_marked(monkeypatch):
+    monkeypatch.setattr(options_page, "_published", lambda: {"Hopper-v5"})
+    rows = options_page.preset_rows()
+    assert rows["Hopper-v5"].endswith("| yes |")
+    assert rows["Reacher-v5"].endswith("| not yet |")
