@@ -81,7 +81,7 @@ class CriticNetwork(ValueNetwork):
         every sample's own gradient.
 
         Raises:
-            UsageError: if the network ignores its actions, or uses them by an operation without a gradient alone.
+            UsageError: if the network ignores its actions, or uses them only in operations without a gradient.
         """
         gradient = tf.gradients(self(states, actions), actions)[0]
         if gradient is None:

@@ -1,11 +1,15 @@
 """The best possible returns of the linear regulator."""
 
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from benchmarks.learning import regulator
 from benchmarks.learning.regulator import best_returns, start_states
 from ddpg import evaluate
+from ddpg.config.toml_file import read_toml
 from ddpg_envs.lqr import LQREnv
 
 
@@ -30,3 +34,9 @@ def test_the_best_returns_are_those_of_the_optimal_controller_in_the_same_episod
 def test_the_mean_over_all_start_states():
     """It is a third of the sum over two unit states: position and velocity are uniform in ±1, with variance 1/3."""
     assert best_returns(np.eye(2)).sum() / 3 == pytest.approx(-3.871, abs=5e-4)
+
+
+def test_the_table_compares_the_episodes_of_the_study():
+    study = read_toml(Path(regulator.__file__).with_suffix(".toml"))
+    assert study["final_episodes"] == regulator.EPISODES
+    assert gym.spec(study["environments"][0]).max_episode_steps == regulator.STEPS
