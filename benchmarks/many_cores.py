@@ -2,7 +2,7 @@
 
     python -m benchmarks.many_cores export FOLDER               # needs TensorFlow: writes the updates' LLVM code
     python -m benchmarks.many_cores measure FOLDER [--json FILE]  # on any machine: compiles and times this code
-    python -m benchmarks.many_cores write                       # writes the tables into docs/performance.md
+    python -m benchmarks.many_cores write                       # writes the tables into docs/performance/update.md
 
 The second command needs only NumPy, llvmlite and platformdirs. The code is for processors with AVX-512; bfloat16
 products also need AVX512-BF16 or AMX, and are left out on other processors. All variants of an update take turns.
@@ -29,7 +29,7 @@ from benchmarks.gpu.cases import CASES, UPDATES, Case
 from benchmarks.speed.processors import processor_name
 
 RESULTS = Path(__file__).parent / "results" / "many_cores.json"
-PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance.md", ("amx", "many cores")
+PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance" / "update.md", ("amx", "many cores")
 THREADS = 1, 2, 4, 6, 8, 12, 16
 FLOAT32, AVX512, AMX = "float32", "bfloat16 with AVX-512", "bfloat16 with AMX"
 MEASURED = (

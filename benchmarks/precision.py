@@ -1,7 +1,7 @@
 """Measure the speedup by bfloat16 products: updates in both precisions, alternately, on one core.
 
     python -m benchmarks.precision [--repeats 200] [--json FILE]
-    python -m benchmarks.precision --write    # writes results/precision*.json into docs/performance.md
+    python -m benchmarks.precision --write    # writes results/precision*.json into docs/performance/update.md
 
 Put another machine's results into a separate file: ``--json benchmarks/results/precision_NAME.json``.
 
@@ -27,7 +27,7 @@ from benchmarks.speed.roofline.measure import Subject
 from benchmarks.speed.tasks import TASKS
 
 RESULTS = Path(__file__).parent / "results" / "precision.json"
-PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance.md", "precision"
+PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance" / "update.md", "precision"
 PARTS = {"whole": "an update", "products": "its products alone"}
 PRECISIONS = "float32", "bfloat16"
 

@@ -1,4 +1,4 @@
-"""Write the GPU's results into docs/performance.md: ``python -m benchmarks.gpu --write``."""
+"""Write the GPU's results into docs/performance/gpu.md: ``python -m benchmarks.gpu --write``."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from benchmarks.gpu import training
 from benchmarks.gpu.cases import CASES, UPDATES, Case
 
 RESULTS = Path(__file__).parents[1] / "results"
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "performance" / "gpu.md"
 MARKS = "gpu"
 TRAINING_MARKS = "gpu training"
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/learning.md: curves over steps and over seconds, and the ladder as bars."""
+"""Draw the pictures of the pages on learning: curves over steps and over seconds, and the ladder as bars."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

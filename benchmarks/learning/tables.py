@@ -1,4 +1,4 @@
-"""Make the Markdown tables of docs/learning.md from the committed runs."""
+"""Make the Markdown tables of docs/learning.md and docs/learning/ from the committed runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -98,7 +98,7 @@ def ladder_table(cells: Sequence[Cell]) -> str:
     heads = ["rung", "option", *(f"{env_id}, {end}" for env_id in places for end in ("final", "last five", "largest"))]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for rung in ladder.RUNGS:
-        page = f"[{rung.page}](options/{rung.page}.md)" if rung.page else ""
+        page = f"[{rung.page}](../options/{rung.page}.md)" if rung.page else ""
         texts = [text for env_id in places for text in _ends(ladder.cells_of(rung, cells, env_id))]
         lines.append(f"| {' | '.join([rung.label, page, *texts])} |")
     return "\n".join([*lines, "", f"Seeds below {ladder.SEEDS}. {study_report.NOTE}"])
@@ -119,7 +119,7 @@ def rung_of(cells: Sequence[Cell], page: str) -> str:
                     f"- *{rung.label}*, {env_id}: final return {old} before, {new} with it "
                     f"({seeds} seeds, {rows[1]['steps']:,} steps)."  # type: ignore[index]  # no row is None here
                 )
-    return "\n".join(["In our [ladder](../learning.md#ladder):", "", *lines]) if lines else ""
+    return "\n".join(["In our [ladder](../learning/ladder.md):", "", *lines]) if lines else ""
 
 
 def recipe_of(cells: Sequence[Cell], recipe: str) -> str:

@@ -1,4 +1,4 @@
-"""Write the measured speeds between marks in README and ``docs/performance.md``, so that no number is typed."""
+"""Write the measured speeds between marks in README and ``docs/performance*``, so that no number is typed."""
 
 import collections
 import json
@@ -15,6 +15,7 @@ from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
 
 ROOT = Path(__file__).parents[2]
 README, PAGE, FIGURE = ROOT / "README.md", ROOT / "docs" / "performance.md", ROOT / "docs" / "speed.png"
+UPDATE_PAGE = PAGE.with_suffix("") / "update.md"
 ALTERNATIVE = "Bar chart of our training speed divided by each package's, for each task, on one core and on two"
 SPEED, MACHINES, LIMITS, OPERATIONS, SHARES = "speed", "speed by machine", "roofline", "operations", "profile"  # marks
 
@@ -37,11 +38,11 @@ def texts(document: dict) -> dict[tuple[Path, str], str]:
         (PAGE, SPEED): f"{about} {versions(document)}\n\n![{ALTERNATIVE}]({FIGURE.name})\n\n{tables(document['rows'])}",
     }
     if ROOFLINE.exists():
-        found[PAGE, LIMITS] = roofline_tables(json.loads(ROOFLINE.read_text()))
+        found[UPDATE_PAGE, LIMITS] = roofline_tables(json.loads(ROOFLINE.read_text()))
     if COUNTS.exists():
-        found[PAGE, OPERATIONS] = counts_table(json.loads(COUNTS.read_text()))
+        found[UPDATE_PAGE, OPERATIONS] = counts_table(json.loads(COUNTS.read_text()))
     if PROFILE.exists():
-        found[PAGE, SHARES] = profile_table(json.loads(PROFILE.read_text()))
+        found[UPDATE_PAGE, SHARES] = profile_table(json.loads(PROFILE.read_text()))
     return found
 
 

@@ -128,8 +128,8 @@ def obstacle_to_bfloat16() -> str:
 
     An AVX512-BF16 instruction makes twice as many products as a float32 instruction. AMD's Zen 5 starts as many of
     either; Intel's cores fewer, so that products take 1.2 to 1.9 times as long in bfloat16 on Emerald Rapids, unless
-    they have AMX (docs/performance.md). The processor's name and features decide, because measured times could differ
-    in the next run and then change its results.
+    they have AMX (docs/performance/update.md). The processor's name and features decide, because measured times could
+    differ in the next run and then change its results.
 
     Raises:
         CompilerFailure: if llvmlite cannot be imported, or fails.

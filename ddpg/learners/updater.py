@@ -28,7 +28,7 @@ from ddpg.replay.sampling import Sampler
 v1 = tf.compat.v1
 
 # On a GPU even the smallest update took 0.22 ms; a processor core makes this many operations in that time
-# (docs/performance.md, "On a GPU").
+# (docs/performance/gpu.md).
 LEAST_OPERATIONS_FOR_GPU = 2e7
 
 

@@ -15,7 +15,7 @@ from benchmarks.speed.summary import summarise  # noqa: E402
 
 TASK = "Pendulum 64-64"
 PLACES = [(page, name) for page in (pages.README, pages.PAGE) for name in (pages.SPEED, pages.MACHINES)]
-PLACES.append((pages.PAGE, pages.LIMITS))
+PLACES += [(pages.UPDATE_PAGE, name) for name in (pages.LIMITS, pages.OPERATIONS, pages.SHARES)]
 
 
 def row(peer, repeat, kind="training", cores=2, task=TASK, **numbers):

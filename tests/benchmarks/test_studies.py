@@ -156,7 +156,7 @@ def test_the_page_has_the_results_of_the_study_of_critics(monkeypatch):
     cells = {(f"variants:{cell.group.name}", cell.group.configuration, str(cell.seed)) for cell in cells_of(tried)}
     assert {(row["env"], row["config"], row["seed"]) for row in rows} == cells
     returns = {(row["config"], int(row["step"]) // 5_000): f"{float(row['value']):,.0f}" for row in rows}
-    page = (BENCHMARKS.parent / "docs" / "learning.md").read_text(encoding="utf-8")
+    page = (BENCHMARKS.parent / "docs" / "learning" / "holding.md").read_text(encoding="utf-8")
     for key in (("plus", 15), ("plus", 19), ("plus", 20), ("one_critic", 14), ("plus", 14)):
         assert returns[key] in page
 

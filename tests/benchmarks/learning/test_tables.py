@@ -107,9 +107,9 @@ def rungs(*skipped):
 def test_the_ladder_uses_the_seeds_that_all_rungs_have():
     lines = tables.ladder_table(rungs("joint_pass")).splitlines()
     assert lines[2] == f"| DDPG |  |{' 1 (0 to 2) |' * 3}"
-    assert lines[3] == f"| + two critics | [n_critics](options/n_critics.md) |{' 11 (10 to 12) |' * 3}"
+    assert lines[3] == f"| + two critics | [n_critics](../options/n_critics.md) |{' 11 (10 to 12) |' * 3}"
     (missing,) = [line for line in lines if "joint pass" in line]
-    assert missing.endswith(f"(options/target.md) |{' none yet |' * 3}")
+    assert missing.endswith(f"(../options/target.md) |{' none yet |' * 3}")
 
 
 def test_a_rung_has_its_final_return_its_last_five_evaluations_and_its_largest():
