@@ -67,6 +67,7 @@ BLOCKS: dict[str, Text] = {
     "walking holding": lambda cells: tables.holding(cells, "walking"),
     "regulator": regulator.table,
     "million": midway.million_table,
+    "of presets": tables.of_presets,
     "others": lambda cells: tables.table(cells, "others", "box2d"),
     "first": lambda cells: tables.by_seed(cells, "first"),
     "others picture": _pictured(figures.OTHERS, _RETURNS, "../", "others", "box2d"),

@@ -11,6 +11,9 @@ from ddpg.studies import study_report
 PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
 STRONGER_STUDY = "stronger"  # the kind of benchmarks.speed that measures the same algorithms
 LONG = "long", "long_averaged", "long_preactivation"
+# Studies with runs of presets, in the order of docs/learning/environments.md; "plus_swimming" is Swimmer's preset.
+OF_PRESETS = "landing", "walking", "swimmer", "others", "regulator", "first"
+PRESETS = "preset", "plus_swimming"
 LAST_SHARE = 0.2  # share of a run at its end, whose evaluations show how stable the return is
 
 
@@ -139,6 +142,19 @@ def by_seed(cells: Sequence[Cell], study: str) -> str:
         return nothing(study)
     heads = ["environment", "seed", "steps", "final return", "mean from 80 % on", "lowest from 80 % on"]
     return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines])
+
+
+def of_presets(cells: Sequence[Cell]) -> str:
+    """Return a row for each environment whose preset has finished runs: the final return of every seed."""
+    lines = []
+    for group in groups(cells, *OF_PRESETS):
+        done = [cell for cell in group if cell.finished and cell.recipe in PRESETS]
+        if done:
+            returns = ", ".join(format_number(cell.final) for cell in sorted(done, key=lambda cell: cell.seed))
+            lines.append(f"| {done[0].env_id} | {done[0].planned_steps:,} | {returns} |")
+    if not lines:
+        return nothing(OF_PRESETS[0])
+    return "\n".join(["| environment | steps | final return of every seed |", "|---|---|---|", *lines])
 
 
 def _seed_row(cell: Cell) -> str:

@@ -1,14 +1,17 @@
 """Presets against the results of benchmarks/learning: no other measured recipe may be clearly better."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 from learning_cells import ROOT
 
 from benchmarks.learning import long_form, tables
+from benchmarks.learning.collecting import checksum
 from ddpg import DDPGConfig
+from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.options import from_toml
-from ddpg.config.presets import preset_config, read_recipe
+from ddpg.config.presets import preset_config, preset_for, read_recipe
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -49,6 +52,24 @@ def options_of(study, name, env_id):
     found = {"recipe": found} if isinstance(found, str) else dict(found)
     recipe = from_toml(DDPGConfig, read_recipe(found.pop("recipe")), "recipe")
     return DDPGConfig(**recipe | found)
+
+
+RUNS_OF_PRESETS = [
+    cell
+    for group in tables.groups(CELLS, *tables.OF_PRESETS)
+    for cell in group
+    if cell.recipe in tables.PRESETS and cell.finished
+]
+
+
+@pytest.mark.parametrize("cell", {cell.env_id: cell for cell in RUNS_OF_PRESETS}.values(), ids=lambda cell: cell.env_id)
+def test_runs_of_presets_have_the_options_of_todays_preset(cell):
+    """The page says that ``ddpg train`` reaches their returns."""
+    algorithm = "DQN" if cell.study == "first" else "DDPG"
+    preset = preset_for(cell.env_id, CONFIGS[algorithm])
+    options = CONFIGS[algorithm](**preset.options_for(CONFIGS[algorithm], cell.planned_steps)).to_json()
+    group = SimpleNamespace(algorithm=algorithm, options=options, evaluation_episodes=10, n_envs=1)
+    assert str(checksum(group)) == cell.one(long_form.OPTIONS, "")
 
 
 @pytest.mark.parametrize("env_id", dict.fromkeys(cell.env_id for cell in FINISHED))

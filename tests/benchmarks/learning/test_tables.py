@@ -26,6 +26,14 @@ def test_holding_counts_finished_seeds():
     assert tables.holding(cells, "long") == "No runs of the study `long` yet."
 
 
+def test_presets_have_the_final_return_of_every_finished_seed():
+    cells = [cell("landing", "E", "preset", 1, [5, 7]), cell("landing", "E", "preset", 0, [9])]
+    cells += [cell("landing", "E", "preset", 2, [3], asked=200), cell("landing", "E", "other", 0, [8])]
+    cells += [cell("swimmer", "F", "plus_swimming", 0, [1.25]), cell("table", "G", "preset", 0, [4])]
+    assert tables.of_presets(cells).splitlines()[2:] == ["| E | 200 | 9, 7 |", "| F | 100 | 1.25 |"]
+    assert tables.of_presets(cells[2:4]) == "No runs of the study `landing` yet."
+
+
 def test_every_finished_seed_has_a_row_with_its_last_fifth():
     """The last three of ten evaluations are 4, 1, 7: mean 4, lowest 1. The evaluation after training returns 9.24."""
     first = cell("first", "E", "preset", 5001, [9, 9, 9, 9, 9, 9, 9, 4, 1, 7])
