@@ -106,18 +106,18 @@ def env_id(task: str) -> str:
 
 def _group_mean(cells: Sequence[Cell], configuration: str, names: Sequence[str]) -> str:
     finals: dict[str, list[float]] = {}
-    complete = 0
+    planned = 0  # seeds of a task
     for group in groups([cell for cell in cells if cell.recipe == configuration], STUDY):
         done = [cell.final for cell in group if cell.finished]
         if done and group[0].env_id in map(env_id, names):
             finals[group[0].env_id] = done
-            complete += len(done) == len(group)
+            planned = max(planned, len(group))
     if len(finals) < len(names):  # no mean: the missing tasks may be the hard ones
         return f"{len(finals)} of {len(names)} tasks so far"
     mean = format_number(round(float(np.mean([np.mean(values) for values in finals.values()]))))
-    if complete == len(names):
-        return mean
-    return f"{mean} ({complete} of {len(names)} tasks with every seed)"
+    sizes = [len(values) for values in finals.values()]
+    counts = sorted({min(sizes), max(sizes)})
+    return mean if counts == [planned] else f"{mean} ({' to '.join(map(str, counts))} of {planned} seeds)"
 
 
 def _final(row: dict | None) -> str:
