@@ -29,21 +29,8 @@ from ddpg.gradients.td import LOSSES, TD_TARGETS
 from ddpg.networks.base import OPTIMIZERS
 from ddpg.runs import curves, env_factory
 
-SMALL = [
-    "--hidden",
-    "4",
-    "--no-jit",
-    "--batch-size",
-    "4",
-    "--learning-starts",
-    "4",
-    "--updates-per-call",
-    "4",
-    "--optimizer",
-    "sgd",
-]
-
-
+SMALL = ["--hidden", "4", "--batch-size", "4", "--learning-starts", "4", "--updates-per-call", "4"]
+SMALL += ["--no-jit", "--optimizer", "sgd"]
 ENV = types.SimpleNamespace(
     observation_space=gym.spaces.Box(-1.0, 1.0, (2,)), action_space=gym.spaces.Box(-1.0, 1.0, (1,))
 )
@@ -167,20 +154,8 @@ def test_version(capsys):
 
 
 def test_ways_to_write_flags():
-    arguments = (
-        "--batch-size",
-        65,
-        "--no-jit",
-        "--hidden",
-        63,
-        64,
-        "--norm",
-        "none",
-        "--gamma=0.5",
-        "--threads",
-        "NONE",
-    )
-    command, config = parsed("Pendulum-v1", *arguments, "--seed", 3, "--wrap", "TimeAwareObservation", "--root", "r")
+    arguments = "--batch-size 65 --no-jit --hidden 63 64 --norm none --gamma=0.5 --threads NONE --seed 3 --root r"
+    command, config = parsed("Pendulum-v1", *arguments.split(), "--wrap", "TimeAwareObservation")
     expected = {"batch_size": 65, "jit": False, "hidden": (63, 64), "norm": None, "gamma": 0.5, "threads": None}
     assert config == preset_config("Pendulum-v1", **expected)
     assert command == Train(env="Pendulum-v1", total_timesteps=10_000, seed=3, wrap=("TimeAwareObservation",), root="r")
@@ -248,10 +223,40 @@ def test_flags_override_the_file_before_options_are_checked(tmp_path):
         (["paths", "Pendulum-v1", "--bounding", "invert"], "did you mean 'inverting'"),
         (["runs", "a", "b"], "ddpg runs does not know 'b'"),
         (["plot"], "no runs to plot"),
+        (["train", "Pendulun-v1"], "did you mean 'Pendulum-v1'?"),
+        (["train", "Blackjack-v1"], "is not a Box"),
+        (["train", "nomodule:X-v0"], "no module 'nomodule'"),
+        (["train", "./plants:Heater-v0"], "write 'plants:Heater-v0'"),
+        (["train", "../lab/plants.py:Heater-v0"], "write 'plants:Heater-v0'"),
+        (["train", "plants.py:Heater-v0"], "write 'plants:Heater-v0'"),
+        (["train", "plants:"], "'plants:' must have a module and an id"),
+        (["train", ":"], "':' must have a module and an id"),
+        (
+            ["train", "Zyzzyva-v0"],
+            "doesn't exist; an environment of your own is named with its module, module:Zyzzyva-v0",
+        ),
+        (["train", "Reachr-v5"], "doesn't exist; did you mean 'Reacher-v5'?"),
+        (["train", "zoo:Pendulum-v1"], "its own id, such as Pendulum-v1"),
+        (["export", "zoo:Pendulum-v1", "--format", "onxx"], "did you mean 'onnx'?"),
+        (["train", "Pendulum-v1", "--gamma", "2"], "gamma=2.0 must be in [0, 1]"),
+        (["train", "Pendulum-v1", "--noise", "gausian"], "did you mean 'gaussian'"),
+        (["train", "Pendulum-v1", "--total-timesteps", "0"], "total_timesteps=0"),
+        (["train", "Pendulum-v1", "--td-target", "placeholder"], "set jit=False"),
+        (["train", "Pendulum-v1", "--config", "missing.toml"], "no configuration file"),
+        (["evaluate", "missing"], "no checkpoint or run directory"),
+        (["evaluate", "-runs/1"], "write ./-runs/1"),
+        (["record", "runs", "-o", "-x.gif"], "write ./-x.gif"),
+        (["evaluate", "."], "not a run directory"),
+        (["resume", "missing"], "not a run directory"),
+        (["export", "missing"], "no checkpoint or run directory"),
+        (["record", "missing"], "no checkpoint or run directory"),
+        (["watch", "missing"], "no checkpoint or run directory"),
+        (["plot", "missing"], "no run at 'missing'"),
+        (["runs", "missing"], "no directory 'missing'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes_in_flags_end_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+def test_mistakes_end_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     out, err = capsys.readouterr()
@@ -374,7 +379,7 @@ assert main(["study", "nowhere.toml"]) == 2
 for name in ("evaluate", "export", "record", "watch", "resume"):
     assert main([name, "nowhere"]) == 2
 import ddpg.runs.plotting, ddpg.runs.evaluation, ddpg.studies.scheduler, ddpg.studies.study_report
-assert main(["train", "Pendulum-v1", "--help"]) == 0
+assert main(["train", "--help"]) == main(["train", "Pendulum-v1", "--help"]) == 0
 assert not {{"tensorflow", "scipy.stats"}} & set(sys.modules)  # importing it takes half a second
 sys.stderr.write("then\\n")
 import ddpg, gymnasium

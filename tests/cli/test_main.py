@@ -28,19 +28,8 @@ from ddpg.runs import run_directory, saved_policy
 
 v1 = tf.compat.v1
 # Only test_discrete_actions_train_a_dqn compiles its updates.
-TINY = [
-    "--hidden",
-    "8",
-    "--batch-size",
-    "8",
-    "--learning-starts",
-    "50",
-    "--updates-per-call",
-    "10",
-    "--no-jit",
-    "--optimizer",
-    "sgd",
-]
+TINY = ["--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--updates-per-call", "10"]
+TINY += ["--no-jit", "--optimizer", "sgd"]
 RUN = ["--seed", "0", "--total-timesteps", "400", "--evaluation-interval", "200", "--evaluation-episodes", "2"]
 
 
@@ -223,80 +212,6 @@ def test_training_is_reproducible_and_numbers_its_runs(run, capsys):
     assert summary["finished"]
     assert rows(Path(summary["run"]) / "evaluations.csv") == rows(run / "evaluations.csv")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-
-
-def test_flags_override_toml(tmp_path, capsys):
-    (tmp_path / "c.toml").write_text('hidden = [8]\ngamma = 0.5\nbatch_size = 8\nnorm = "layer"')
-    arguments = ["--config", tmp_path / "c.toml", "--gamma", 0.6, "--no-jit", "--updates-per-call", 1]
-    status, out, _ = command(
-        *("train", "Pendulum-v1", "--total-timesteps", 20, "--root", tmp_path, "--json", "--no-progress-bar"),
-        *("--evaluation-episodes", 1, *arguments),
-        capsys=capsys,
-    )
-    assert status == 0
-    config = json.loads((Path(json.loads(out)["run"]) / "config.json").read_text())["config"]
-    assert (config["hidden"], config["gamma"], config["norm"], config["jit"]) == ([8], 0.6, "layer", False)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["train", "Pendulun-v1"], "did you mean 'Pendulum-v1'?"),
-        (["train", "CartPole-v1", "--noise-scale", "1"], "DQNConfig has no field 'noise_scale'"),
-        (["train", "Blackjack-v1"], "is not a Box"),
-        (["train", "nomodule:X-v0"], "no module 'nomodule'"),
-        (["train", "./plants:Heater-v0"], "write 'plants:Heater-v0'"),
-        (["train", "../lab/plants.py:Heater-v0"], "write 'plants:Heater-v0'"),
-        (["train", "plants.py:Heater-v0"], "write 'plants:Heater-v0'"),
-        (["train", "plants:"], "'plants:' must have a module and an id"),
-        (["train", ":"], "':' must have a module and an id"),
-        (
-            ["train", "Zyzzyva-v0"],
-            "doesn't exist; an environment of your own is named with its module, module:Zyzzyva-v0",
-        ),
-        (["train", "Reachr-v5"], "doesn't exist; did you mean 'Reacher-v5'?"),
-        (["train", "zoo:Pendulum-v1"], "its own id, such as Pendulum-v1"),
-        (["export", "zoo:Pendulum-v1", "--format", "onxx"], "did you mean 'onnx'?"),
-        (["train", "Pendulum-v1", "--gamma", "2"], "gamma=2.0 must be in [0, 1]"),
-        (["train", "Pendulum-v1", "--noise", "gausian"], "did you mean 'gaussian'"),
-        (["train", "Pendulum-v1", "--bounding", "invert"], "did you mean 'inverting'"),
-        (["train", "Pendulum-v1", "--total-timesteps", "0"], "total_timesteps=0"),
-        (["train", "Pendulum-v1", "--td-target", "placeholder"], "set jit=False"),
-        (["train", "Pendulum-v1", "--config", "missing.toml"], "no configuration file"),
-        (["evaluate", "missing"], "no checkpoint or run directory"),
-        (["evaluate", "-runs/1"], "write ./-runs/1"),
-        (["record", "runs", "-o", "-x.gif"], "write ./-x.gif"),
-        (["evaluate", "."], "not a run directory"),
-        (["resume", "missing"], "not a run directory"),
-        (["export", "missing"], "no checkpoint or run directory"),
-        (["record", "missing"], "no checkpoint or run directory"),
-        (["watch", "missing"], "no checkpoint or run directory"),
-        (["plot", "missing"], "no run at 'missing'"),
-        (["runs", "missing"], "no directory 'missing'"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_mistakes_end_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    status, out, err = command(*arguments, capsys=capsys)
-    assert status == 2
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith("ddpg: error: ")
-    assert message in err
-    assert not (tmp_path / "runs").exists()  # nothing is left behind
-
-
-def test_nan_from_an_environment_ends_in_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    (tmp_path / "nan_env.py").write_text(
-        "import gymnasium as gym\nfrom environments import Counting\n"
-        "gym.register('Nan-v0', lambda **kwargs: Counting(nan_at=2), max_episode_steps=10)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    status, _, err = command("train", "nan_env:Nan-v0", "--root", tmp_path, "--no-progress-bar", capsys=capsys)
-    assert status == 3
-    assert "observation holds nan" in err.splitlines()[-1]
 
 
 def test_evaluate_refuses_zero_episodes(run, capsys):
@@ -485,15 +400,6 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
     assert process.wait(120) == 0
     assert rows(tmp_path / "runs/Pendulum-v1/1/evaluations.csv")[-1]["timesteps"] == "600"
     assert (tmp_path / "runs/Pendulum-v1/1/learning_curve.png").exists()
-
-
-def test_help_needs_no_tensorflow():
-    code = (
-        "import sys\nfrom ddpg.cli.main import main\n"
-        "try: main(['train', '--help'])\nexcept SystemExit: pass\nassert 'tensorflow' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "--actor-learning-rate" in done.stdout
 
 
 @pytest.mark.parametrize("gpus", [0, 1])

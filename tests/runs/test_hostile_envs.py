@@ -14,19 +14,8 @@ from ddpg.cli.main import main
 from ddpg.runs import run_directory
 
 GOAL = 60
-OPTIONS = [
-    "--recipe",
-    "ddpg",
-    "--hidden",
-    "4",
-    "--batch-size",
-    "4",
-    "--learning-starts",
-    "8",
-    "--updates-per-call",
-    "2",
-]
-OPTIONS += ["--no-jit", "--optimizer", "sgd", "--seed", "0"]
+OPTIONS = ["--recipe", "ddpg", "--hidden", "4", "--batch-size", "4", "--learning-starts", "8"]
+OPTIONS += ["--updates-per-call", "2", "--no-jit", "--optimizer", "sgd", "--seed", "0"]
 OPTIONS += ["--evaluation-interval", "20", "--evaluation-episodes", "1"]
 WAYS = {
     "plain": ["--total-timesteps", str(GOAL)],
