@@ -78,6 +78,12 @@ class Stubbed:
         self.cell_folders = [CellFolder(self.root, cell) for cell in cells_of(self.groups)]
 
     @property
+    def ready(self):
+        """Whether the first cell, of seed 8, waits for SIGTERM."""
+        run = self.cell_folders[0].run
+        return run is not None and (run / "ready").exists()
+
+    @property
     def calls(self):
         """The stub's arguments and number of threads in every call, in order."""
         return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 from refusals import refuses
-from small_studies import Stubbed
 
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
@@ -25,11 +24,6 @@ from ddpg.studies.ray_cells import ChangeTracker, FileChanges, RemoteCell, Remot
 from ddpg.studies.scheduler import check_engine, engine_of, run_study, study_resume_hint
 from ddpg.studies.study import cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
-
-
-@pytest.fixture
-def stubbed(tmp_path, monkeypatch):
-    return lambda *arguments: Stubbed(tmp_path, monkeypatch, *arguments)
 
 
 class Error(Exception):
@@ -116,7 +110,7 @@ def test_a_terminated_cell_saves_and_resumes_from_there(stubbed):
     (cell_folder,) = study.cell_folders
     ray = started(study, cell_folder)
     process = RemoteProcess(ray, ray, cell_folder)
-    while cell_folder.run is None or not (cell_folder.run / "ready").exists():
+    while not study.ready:
         assert process.poll() is None
     process.terminate()
     process.wait()

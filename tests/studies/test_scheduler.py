@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from refusals import refuses
-from small_studies import Stubbed, train_by_hand
+from small_studies import train_by_hand
 
 from ddpg import UsageError
 from ddpg.cli.inspect import Evaluate
@@ -23,17 +23,18 @@ from ddpg.runs.run_directory import read_config
 from ddpg.studies import cell_process, scheduler, study_progress
 from ddpg.studies.cell_process import COMMAND, LocalEngine
 from ddpg.studies.scheduler import Scheduler, run_study, study_resume_hint
-from ddpg.studies.study import Cell, cells_of, read_study
+from ddpg.studies.study import Cell, read_study
 from ddpg.studies.study_folder import CellFolder
-
-
-@pytest.fixture
-def stubbed(tmp_path, monkeypatch):
-    return lambda *arguments: Stubbed(tmp_path, monkeypatch, *arguments)
 
 
 def run(study, **options):
     return run_study(study.file, study.root, study.groups, command=study.command, progress_bar=False, **options)
+
+
+def scheduler_of(study, report=lambda line: None, request=None):
+    """Return a scheduler of the study's cells, one at a time in processes of this machine."""
+    engine = LocalEngine(1, study.command)
+    return Scheduler(study.cell_folders, engine, request or signals.StopRequest(), report)
 
 
 def test_cells_are_trained_then_evaluated_once(stubbed, capsys):
@@ -228,11 +229,11 @@ def test_a_stop_request_lets_cells_save_and_starts_no_others(saves, words, state
     monkeypatch.setenv("STUB_SAVES", str(saves))
     study, messages = stubbed([8, 0]), []
     request = signals.StopRequest()
-    scheduler = Scheduler(study.cell_folders, LocalEngine(1, study.command), request, messages.append)
+    scheduler = scheduler_of(study, messages.append, request)
     cell_folder = study.cell_folders[0]
 
     def look():
-        if cell_folder.run is not None and (cell_folder.run / "ready").exists():
+        if study.ready:
             request.number = signal.SIGTERM
 
     scheduler.run(look)
@@ -273,7 +274,7 @@ def test_a_file_that_cannot_be_written_says_what_is_kept_and_how_to_go_on(stubbe
 
 def test_a_cell_that_another_process_finished_is_not_started(stubbed):
     study, messages = stubbed([0, 1]), []
-    scheduler = Scheduler(study.cell_folders, LocalEngine(1, study.command), signals.StopRequest(), messages.append)
+    scheduler = scheduler_of(study, messages.append)
     train_by_hand(study.cell_folders[1], [1.0, 2.0])
     scheduler.run()
     assert [words[words.index("--seed") + 1] for words, _ in study.calls] == ["0"]
@@ -282,10 +283,10 @@ def test_a_cell_that_another_process_finished_is_not_started(stubbed):
 
 def test_cells_are_terminated_before_a_second_signal_ends_the_command(stubbed):
     study, request, codes = stubbed([8]), signals.StopRequest(), []
-    scheduler = Scheduler(study.cell_folders, LocalEngine(1, study.command), request, lambda _: None)
+    scheduler = scheduler_of(study, request=request)
 
     def look():
-        if study.cell_folders[0].run is not None and (study.cell_folders[0].run / "ready").exists():
+        if study.ready:
             request.before_end()
             codes.extend(job.process.wait() for job in scheduler.running.values())
 
@@ -296,16 +297,15 @@ def test_cells_are_terminated_before_a_second_signal_ends_the_command(stubbed):
 
 def test_an_error_in_the_scheduler_terminates_the_cells(stubbed):
     study = stubbed([8])
-    cell_folder = study.cell_folders[0]
-    scheduler = Scheduler(study.cell_folders, LocalEngine(1, study.command), signals.StopRequest(), lambda _: None)
+    scheduler = scheduler_of(study)
 
     def look():
-        if cell_folder.run is not None and (cell_folder.run / "ready").exists():
+        if study.ready:
             raise OSError("no space left")
 
     with refuses(OSError, "no space"):
         scheduler.run(look)
-    assert cell_folder.saved == 40
+    assert study.cell_folders[0].saved == 40
     assert [job.process.returncode for job in scheduler.running.values()] == [143]
 
 
@@ -356,9 +356,9 @@ def test_one_process_at_a_time_owns_a_study(stubbed):
 
 
 def test_a_cell_that_another_process_trains_is_waited_for(stubbed):
-    study = stubbed([0, 7])
+    study = stubbed([0])
     run(study)
-    cell_folder = study.cell_folders[0]
+    (cell_folder,) = study.cell_folders
     (cell_folder.run / "checkpoints" / "100").rename(cell_folder.run / "checkpoints" / "50")
     messages = []
     with contextlib.ExitStack() as other:
@@ -370,7 +370,7 @@ def test_a_cell_that_another_process_trains_is_waited_for(stubbed):
             if "another process" in line:
                 other.close()
 
-        scheduler = Scheduler([cell_folder], LocalEngine(1, study.command), signals.StopRequest(), report)
+        scheduler = scheduler_of(study, report)
         scheduler.run()
     assert not scheduler.failed
     assert cell_folder.state == "finished"
@@ -383,9 +383,7 @@ def test_a_cell_with_a_locked_log_is_waited_for(stubbed):
     cell_folder.path.mkdir(parents=True)
     with contextlib.ExitStack() as other:
         other.enter_context(lock_cell_log(cell_folder.log))  # by a process that has no run yet
-        scheduler = Scheduler(
-            [cell_folder], LocalEngine(1, study.command), signals.StopRequest(), lambda line: other.close()
-        )
+        scheduler = scheduler_of(study, lambda line: other.close())
         assert cell_folder.state == "running"
         scheduler.run()
     assert cell_folder.state == "finished"
@@ -447,37 +445,3 @@ def test_a_killed_study_leaves_no_processes_and_resumes_at_once(stubbed):
     assert (outcome.finished, outcome.failed) == (2, {})
     assert [call[0][0] for call in study.calls].count("train") == 2  # no cell was started from step 0 again
     assert cell_folder.saved == 100
-
-
-TINY = """
-environments = ["Pendulum-v1"]
-seeds = 2
-total_timesteps = 2000
-evaluation_interval = 200
-evaluation_episodes = 1
-final_episodes = 2
-[configurations]
-tiny = { hidden = [4], batch_size = 4, learning_starts = 10, updates_per_call = 10, jit = false, optimizer = "sgd" }
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_study_ends_with_the_same_table(tmp_path):
-    (tmp_path / "tiny.toml").write_text(TINY)
-
-    def words(root):
-        return [sys.executable, "-m", "ddpg", "study", str(tmp_path / "tiny.toml"), "--root", str(root), "--jobs", "2"]
-
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
-    subprocess.run(words(straight), check=True, stdout=subprocess.DEVNULL)
-    cell_folders = [CellFolder(killed, cell) for cell in cells_of(read_study(tmp_path / "tiny.toml"))]
-    with subprocess.Popen(words(killed), stdout=subprocess.DEVNULL) as process:
-        while not any(cell_folder.saved >= 200 for cell_folder in cell_folders):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=0.02)
-                pytest.fail("the study ended before it was killed")
-        process.send_signal(signal.SIGKILL)
-    assert {cell_folder.state for cell_folder in cell_folders} != {"finished"}
-    subprocess.run(words(killed), check=True, stdout=subprocess.DEVNULL)
-    for name in ("table.csv", "table.md"):
-        assert (killed / name).read_bytes() == (straight / name).read_bytes()

@@ -13,7 +13,7 @@ from fake_slurm import FakeSlurm
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refuses
-from small_studies import Stubbed, train_by_hand
+from small_studies import train_by_hand
 from small_tunings import Tuning
 
 from ddpg import UsageError
@@ -39,14 +39,15 @@ def slurm(tmp_path, monkeypatch):
     return FakeSlurm(tmp_path, monkeypatch)
 
 
-@pytest.fixture
-def stubbed(tmp_path, monkeypatch):
-    return lambda *arguments: Stubbed(tmp_path, monkeypatch, *arguments)
-
-
 def run(study, **options):
     options = {"engine": "slurm", "command": study.command, "progress_bar": False} | options
     return run_study(study.file, study.root, study.groups, **options)
+
+
+def started(study):
+    """Submit the job of the study's first cell, and return its process."""
+    study.cell_folders[0].path.mkdir(parents=True)
+    return SlurmEngine(command=study.command).start(study.cell_folders[0])
 
 
 def test_a_study_is_one_array_whose_jobs_train_and_evaluate(slurm, stubbed, capsys):
@@ -119,15 +120,12 @@ def test_a_job_that_slurm_ended_is_submitted_again(state, slurm, stubbed, capsys
     assert len(slurm.calls("sbatch")) == 2
 
 
-def test_a_job_that_is_lost_four_times_fails(slurm, stubbed):
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_job_cancelled_by_hand_is_reported_and_resumed_by_the_next_call(forgotten, slurm, stubbed):
+    """If squeue no longer lists it, accounting says how it ended."""
     study = stubbed(1)
-    slurm.plan({0: ["NODE_FAIL"] * 9})
-    assert run(study).failed == {"Pendulum-v1 plain seed 0": "Slurm job 4_0 on node7 ended as NODE_FAIL"}
-    assert study.cell_folders[0].state == "waiting"
-
-
-def test_a_job_cancelled_by_hand_is_reported_and_resumed_by_the_next_call(slurm, stubbed):
-    study = stubbed(1)
+    if forgotten:
+        (slurm.folder / "forgets").touch()
     slurm.plan({0: ["CANCELLED"]})
     assert "1_0 on node7 ended as CANCELLED" in run(study).failed["Pendulum-v1 plain seed 0"]
     assert run(study).finished == 1
@@ -137,9 +135,7 @@ def test_a_job_cancelled_by_hand_is_reported_and_resumed_by_the_next_call(slurm,
 def test_a_job_in_any_other_state_is_waited_for(state, slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: [state, "RUNNING"]})
-    engine = SlurmEngine(command=study.command)
-    study.cell_folders[0].path.mkdir(parents=True)
-    process = engine.start(study.cell_folders[0])
+    process = started(study)
     assert (process.poll(), process.poll()) == (None, None)
     assert len(slurm.calls("squeue")) == 2
 
@@ -159,13 +155,6 @@ def test_the_result_of_a_job_that_slurm_forgot_counts(slurm, stubbed):
     assert (outcome.finished, outcome.failed) == (1, {"Pendulum-v1 plain seed 7": "bad luck (status 3)"})
 
 
-def test_accounting_says_how_a_forgotten_job_ended(slurm, stubbed):
-    study = stubbed(1)
-    (slurm.folder / "forgets").touch()
-    slurm.plan({0: ["CANCELLED"]})
-    assert "1_0 on node7 ended as CANCELLED" in run(study).failed["Pendulum-v1 plain seed 0"]
-
-
 def test_without_a_result_and_without_accounting_a_job_is_submitted_again(slurm, stubbed, capsys):
     study = stubbed(1)
     (slurm.folder / "forgets").touch()
@@ -179,9 +168,7 @@ def test_a_result_may_arrive_after_its_job_has_ended(slurm, stubbed, monkeypatch
     monkeypatch.setattr(slurm_cells, "PATIENCE", 1000.0)
     study = stubbed(1)
     slurm.plan({0: ["COMPLETED"]})
-    engine = SlurmEngine(command=study.command)
-    study.cell_folders[0].path.mkdir(parents=True)
-    process = engine.start(study.cell_folders[0])
+    process = started(study)
     assert (process.poll(), process.poll()) == (None, None)
     CellBatch(study.root, 0).write_status(0, 3)
     assert process.poll() == 3
@@ -190,9 +177,7 @@ def test_a_result_may_arrive_after_its_job_has_ended(slurm, stubbed, monkeypatch
 def test_an_unreachable_controller_is_waited_for(slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"]})
-    engine = SlurmEngine(command=study.command)
-    study.cell_folders[0].path.mkdir(parents=True)
-    process = engine.start(study.cell_folders[0])
+    process = started(study)
     assert process.poll() is None
     slurm.fails("squeue", "squeue: error: Unable to contact slurm controller")
     assert (process.poll(), process.poll()) == (None, None)
@@ -222,28 +207,20 @@ def test_a_restarted_study_waits_for_an_unreachable_controller(slurm, stubbed, c
     assert capsys.readouterr().err.count("waiting for the cluster: squeue failed with status 1") == 1
 
 
-def test_jobs_of_an_sbatch_that_timed_out_are_found_by_name(slurm, stubbed, monkeypatch):
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_sbatch_that_times_out_is_repeated_unless_its_jobs_are_found_by_name(arrives, slurm, stubbed, monkeypatch):
     study = stubbed(2)
     submit = slurm_commands.submit
 
     def timed_out(*arguments):
-        submit(*arguments)
-        raise slurm_commands.Unavailable("sbatch: error: Socket timed out on send/recv operation")
-
-    monkeypatch.setattr(slurm_commands, "submit", timed_out)
-    assert run(study).finished == 2
-    assert len(slurm.calls("sbatch")) == 1
-
-
-def test_an_sbatch_that_times_out_is_repeated(slurm, stubbed, monkeypatch):
-    study, submit = stubbed(2), slurm_commands.submit
-
-    def timed_out(*arguments):
+        if arrives:
+            submit(*arguments)
         monkeypatch.setattr(slurm_commands, "submit", submit)
         raise slurm_commands.Unavailable("sbatch: error: Socket timed out on send/recv operation")
 
     monkeypatch.setattr(slurm_commands, "submit", timed_out)
     assert run(study).finished == 2
+    assert len(slurm.calls("sbatch")) == 1
 
 
 def test_a_refusal_by_slurm_is_one_line_and_ends_the_study(slurm, stubbed):
@@ -291,10 +268,7 @@ def test_a_cell_in_an_earlier_job_is_not_taken_for_another_process(slurm, stubbe
 def test_jobs_of_another_folder_are_ignored(slurm, stubbed, tmp_path):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"] * 4})
-    engine = SlurmEngine(command=study.command)
-    study.cell_folders[0].path.mkdir(parents=True)
-    engine.start(study.cell_folders[0])
-    engine.refresh()
+    started(study).poll()
     study.root.rename(tmp_path / "moved")
     study.root = tmp_path / "moved"
     study.describe(1)
@@ -436,11 +410,10 @@ class SignalledJob:
         self.study = study
 
     def run(self, monkeypatch, *numbers):
-        ready = lambda: (run := self.study.cell_folders[0].run) is not None and (run / "ready").exists()  # noqa: E731
         wait = slurm_node.CellProcess.wait
 
         def send(process):
-            while not ready() and process.poll() is None:
+            while not self.study.ready and process.poll() is None:
                 pass
             for number in numbers:
                 self.job._handle(number, None)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from remains import assert_same
-from small_studies import Stubbed, train_by_hand
+from small_studies import train_by_hand
 
 from ddpg import DDPGConfig, train
 from ddpg.cli.main import main
@@ -30,9 +30,9 @@ def table(path):
         return list(csv.DictReader(file))
 
 
-def test_the_table_aggregates_finished_seeds(tmp_path, monkeypatch):
+def test_the_table_aggregates_finished_seeds(stubbed):
     """The interquartile mean of the final returns 0, 2, 30, 1 is that of 1 and 2; of the maxima 5, 5, 30, 5 it is 5."""
-    study = Stubbed(tmp_path, monkeypatch, 6)
+    study = stubbed(6)
     for cell_folder, last in zip(study.cell_folders, (0.0, 2.0, 30.0, 1.0), strict=False):
         train_by_hand(cell_folder, [5.0, last])
     train_by_hand(study.cell_folders[4], [700.0], steps=50)  # unfinished
@@ -53,9 +53,9 @@ def test_the_table_aggregates_finished_seeds(tmp_path, monkeypatch):
     assert written == ["results.csv", "table.csv", "table.md", "curves.png"]
 
 
-def test_seeds_without_a_share_are_left_out_of_its_mean(tmp_path, monkeypatch):
+def test_seeds_without_a_share_are_left_out_of_its_mean(stubbed):
     """Returns 5, 2 keep 0.4 and dip; 5, 5 keep 1 without a dip; 1, 2 end at the maximum; -5, -7 never rise."""
-    study = Stubbed(tmp_path, monkeypatch, 4)
+    study = stubbed(4)
     for cell_folder, returns in zip(
         study.cell_folders, ([5.0, 2.0], [-5.0, -7.0], [5.0, 5.0], [1.0, 2.0]), strict=True
     ):
@@ -69,8 +69,8 @@ def test_seeds_without_a_share_are_left_out_of_its_mean(tmp_path, monkeypatch):
     assert (seeds, kept[-13:], dips[-13:]) == (" 4 ", ", of 3 seeds ", ", of 2 seeds ")
 
 
-def test_a_finished_run_that_never_rose_has_no_shares(tmp_path, monkeypatch):
-    study = Stubbed(tmp_path, monkeypatch, 1)
+def test_a_finished_run_that_never_rose_has_no_shares(stubbed):
+    study = stubbed(1)
     train_by_hand(study.cell_folders[0], [-5.0, -7.0])
     text = write_report(study.root, study.groups).text.read_text()
     assert "| Pendulum-v1 | plain | 100 | 1 | n/a | n/a |" in text
@@ -78,8 +78,8 @@ def test_a_finished_run_that_never_rose_has_no_shares(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["config.json", "evaluations.csv"])
-def test_a_cell_with_a_damaged_file_is_left_out_of_the_report_and_named(name, tmp_path, monkeypatch, capsys):
-    study = Stubbed(tmp_path, monkeypatch, 2)
+def test_a_cell_with_a_damaged_file_is_left_out_of_the_report_and_named(name, stubbed, capsys):
+    study = stubbed(2)
     damaged, sound = study.cell_folders
     train_by_hand(damaged, [5.0, 7.0])
     train_by_hand(sound, [1.0, 3.0])
@@ -99,8 +99,8 @@ def test_a_cell_with_a_damaged_file_is_left_out_of_the_report_and_named(name, tm
     assert damaged.stage == "train"
 
 
-def test_a_report_that_cannot_be_written_is_printed(tmp_path, monkeypatch, capsys):
-    study = Stubbed(tmp_path, monkeypatch, 1)
+def test_a_report_that_cannot_be_written_is_printed(stubbed, capsys):
+    study = stubbed(1)
     study.root.mkdir()
     write_study(study.root, study.file, study.groups)
     for name in (FILES.results, FILES.table, FILES.text):
@@ -120,8 +120,8 @@ def test_a_report_that_cannot_be_written_is_printed(tmp_path, monkeypatch, capsy
     assert (told["table"], told["figure"], len(told["unwritten"])) == (None, str(study.root / FILES.figure), 3)
 
 
-def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
-    study = Stubbed(tmp_path, monkeypatch, 2)
+def test_configurations_are_compared_by_seed(stubbed):
+    study = stubbed(2)
     study.file.write_text(study.file.read_text() + "slow = { gamma = 0.9 }\n")
     study.groups = read_study(study.file)
     for cell_folder in (CellFolder(study.root, cell) for cell in cells_of(study.groups)):
@@ -138,9 +138,9 @@ def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
     assert {path.name for path in study.root.iterdir() if path.is_file()} == {*FILES}
 
 
-def test_the_reference_is_the_first_configuration_of_the_first_environment(tmp_path, monkeypatch):
+def test_the_reference_is_the_first_configuration_of_the_first_environment(stubbed):
     """In the file's table it is the second; where both are trained, ``plain`` ends 10 below it."""
-    study = Stubbed(tmp_path, monkeypatch, 2)
+    study = stubbed(2)
     tables = '[environments.Pendulum-v1]\nconfigurations = ["slow"]\n[environments."ddpg_envs/LQR-v0"]\n'
     text = study.file.read_text().replace('environments = ["Pendulum-v1"]\n', "") + "slow = { gamma = 0.9 }\n"
     study.file.write_text(text.replace("[configurations]", f"{tables}[configurations]"))
@@ -156,8 +156,8 @@ def test_the_reference_is_the_first_configuration_of_the_first_environment(tmp_p
     assert write_report(study.root, study.groups).comparisons[0]["difference"] == -10
 
 
-def test_results_are_written_in_long_form(tmp_path, monkeypatch):
-    study = Stubbed(tmp_path, monkeypatch, [3], "final_episodes = 20")
+def test_results_are_written_in_long_form(stubbed):
+    study = stubbed([3], "final_episodes = 20")
     (cell_folder,) = study.cell_folders
     train_by_hand(cell_folder, [5.0, 7.0])
     assert write_report(study.root, study.groups).rows[0]["seeds"] == 0  # the final evaluation is missing
@@ -180,8 +180,8 @@ def test_results_are_written_in_long_form(tmp_path, monkeypatch):
     ]
 
 
-def test_the_command_writes_a_report_and_returns_a_status_for_failed_cells(tmp_path, monkeypatch, capsys):
-    study = Stubbed(tmp_path, monkeypatch, [7])
+def test_the_command_writes_a_report_and_returns_a_status_for_failed_cells(stubbed, tmp_path, monkeypatch, capsys):
+    study = stubbed([7])
     stubbed = functools.partial(scheduler.run_study, command=study.command)
     monkeypatch.setattr(scheduler, "run_study", stubbed)
     words = ["study", str(study.file), "--root", str(study.root)]
@@ -234,22 +234,23 @@ two = { hidden = [4], batch_size = 8, learning_starts = 50, jit = false, gamma =
 
 
 @pytest.mark.slow
-def test_an_interrupted_study_ends_like_an_uninterrupted_one(tmp_path, capsys):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_ended_study_ends_like_an_uninterrupted_one(number, tmp_path, capsys):
     (tmp_path / "small.toml").write_text(REAL)
     words = ["study", "small.toml", "--jobs", "2"]
     process = subprocess.Popen([sys.executable, "-m", "ddpg", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     cell = tmp_path / "studies" / "small" / "one" / "0" / "ddpg_envs" / "LQR-v0"
     deadline = time.monotonic() + 120
-    while not (cell / "1" / "config.json").exists():
+    while not (cell / "1" / "checkpoints" / "500" / "manifest.json").exists():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     stderr = process.communicate(timeout=120)[1]
-    assert process.returncode == 143
-    assert " finished; go on with: ddpg study small.toml --root studies/small" in stderr
-    stopped = int(run_directory.checkpoints(cell / "1")[-1].name)
-    assert stopped < 1500
+    killed = number == signal.SIGKILL
+    assert process.returncode == (-number if killed else 128 + number)
+    assert killed or " finished; go on with: ddpg study small.toml --root studies/small" in stderr
+    assert int(run_directory.checkpoints(cell / "1")[-1].name) < 1500
     before = os.getcwd()
     os.chdir(tmp_path)
     try:
