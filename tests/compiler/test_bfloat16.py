@@ -1,5 +1,6 @@
 """``precision="bfloat16"``: products of rounded numbers, summed in float32; an error if the processor cannot do it."""
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -48,30 +49,23 @@ def instructions(request, monkeypatch):
     return name
 
 
+@pytest.fixture
+def rounded_products(compiled_products):
+    return functools.partial(compiled_products, precision="bfloat16")
+
+
 def arrays_of(shapes, layout, draw):
     """Return both factors of a product for each (rows, columns, inner size) in ``shapes``, transposed by ``layout``."""
     pairs = [((rows, inner), (inner, columns)) for rows, columns, inner in shapes]
     turned = [[shape[::-1] if flip else shape for shape, flip in zip(pair, layout, strict=True)] for pair in pairs]
-    return [draw(shape).astype(np.float32) for pair in turned for shape in pair]
+    return [[draw(shape).astype(np.float32) for shape in pair] for pair in turned]
 
 
-def compiled_products(arrays, layout, workers=1):
-    """Return the products of consecutive pairs of arrays, computed by a compiled update."""
-    with tf.Graph().as_default():
-        fields = {f"x{index}": v1.placeholder(tf.float32, array.shape) for index, array in enumerate(arrays)}
-        given = list(fields.values())
-        flips = dict(zip(("transpose_a", "transpose_b"), layout, strict=True))
-        products = [tf.matmul(one, other, **flips) for one, other in zip(given[::2], given[1::2], strict=True)]
-        total = tf.add_n([tf.reduce_sum(product) for product in products])
-        update = CompiledUpdate([total], fields, [], workers, kept=products, precision="bfloat16")
-    return [product[0] for product in update.run(1, [array[None] for array in arrays])[1]]
-
-
-def exact_products(arrays, layout):
+def exact_products(pairs, layout):
     """Return the products in float64, and the sums of the terms' magnitudes, which scale the error of float32 sums."""
     results = []
-    for one, other in zip(arrays[::2], arrays[1::2], strict=True):
-        matrices = [matrix.T if flip else matrix for matrix, flip in zip((one, other), layout, strict=True)]
+    for pair in pairs:
+        matrices = [matrix.T if flip else matrix for matrix, flip in zip(pair, layout, strict=True)]
         with_a_vector = matrices[1].shape[1] == 1 or matrices[1].shape[0] == 1  # computed by float32 loops
         if not with_a_vector:
             matrices = [tf.cast(tf.cast(matrix, tf.bfloat16), tf.float32).numpy() for matrix in matrices]
@@ -83,41 +77,41 @@ def exact_products(arrays, layout):
 @here
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.usefixtures("instructions")
-def test_products_are_those_of_the_rounded_numbers(layout, rng):
-    arrays = arrays_of(SHAPES, layout, lambda shape: rng.normal(size=shape))
-    for found, (exact, size) in zip(compiled_products(arrays, layout), exact_products(arrays, layout), strict=True):
+def test_products_are_those_of_the_rounded_numbers(layout, rng, rounded_products):
+    pairs = arrays_of(SHAPES, layout, lambda shape: rng.normal(size=shape))
+    for found, (exact, size) in zip(rounded_products(pairs, layout), exact_products(pairs, layout), strict=True):
         assert (np.abs(found - exact) <= 2e-6 * size).all(), found.shape
 
 
 @here
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.usefixtures("instructions")
-def test_several_threads_compute_the_same_products(layout, rng):
+def test_several_threads_compute_the_same_products(layout, rng, rounded_products):
     """One thread computes the whole of a row, so the bits do not depend on the number of threads."""
-    arrays = arrays_of([(97, 7, 33), (7, 40, 5), (2, 3, 4)], layout, lambda shape: rng.normal(size=shape))
-    alone, shared = (compiled_products(arrays, layout, workers) for workers in (1, 3))
+    pairs = arrays_of([(97, 7, 33), (7, 40, 5), (2, 3, 4)], layout, lambda shape: rng.normal(size=shape))
+    alone, shared = (rounded_products(pairs, layout, workers) for workers in (1, 3))
     for one, other in zip(alone, shared, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 @here
 @pytest.mark.usefixtures("instructions")
-def test_products_by_hand():
+def test_products_by_hand(rounded_products):
     """bfloat16 has 8 significant bits, and ties go to the even number. Sums, here 257, have float32's precision."""
     eighth = 2.0**-8
     one = np.float32([[1 + eighth, 1 + 3 * eighth, 1 + 1.5 * eighth], [256, 1, 0]])
     other = np.float32([[1, 0], [1, 1], [1, 0]])
-    (found,) = compiled_products([one, other], (False, False))
+    (found,) = rounded_products([(one, other)])
     rounded = [1, 1 + 4 * eighth, 1 + 2 * eighth]
     np.testing.assert_array_equal(found, [[sum(rounded), rounded[1]], [257, 1]])
 
 
 @here
 @pytest.mark.usefixtures("instructions")
-def test_nan_and_infinities_stay_in_their_rows():
+def test_nan_and_infinities_stay_in_their_rows(rounded_products):
     """Numbers above 3.39e38 round to infinity. NaN and infinities affect only the rows that they are in."""
     one = np.float32([[np.nan, 1, 0], [np.inf, 1, 0], [-np.inf, 1, 0], [3.4e38, 1, 0], [1, 1, 0]])
-    (found,) = compiled_products([one, np.full((3, 5), 2, np.float32)], (False, False))
+    (found,) = rounded_products([(one, np.full((3, 5), 2, np.float32))])
     np.testing.assert_array_equal(found[:, 0], [np.nan, np.inf, -np.inf, np.inf, 4])
     np.testing.assert_array_equal(found, np.repeat(found[:, :1], 5, 1))
 

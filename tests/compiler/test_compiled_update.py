@@ -10,10 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from ddpg.compiler import compiled_update, thread_pool
+from ddpg.compiler import compiled_update
 from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.ir import Unsupported
-from ddpg.compiler.thread_pool import available_cores
 
 v1 = tf.compat.v1
 
@@ -163,8 +162,8 @@ def test_functions_propagate_nan(graph):
 def test_max_and_min_propagate_nan_of_either_argument(graph):
     """If max or min dropped NaN, the label of a NaN target would be all zeros, and the loss 0."""
     x, y = (v1.placeholder(tf.float32, [2]) for _ in range(2))
-    compiled_and_session = [(x, y), (y, x), (0.5, x), (x, 0.5)]
-    outputs = [function(*pair) for function in (tf.maximum, tf.minimum) for pair in compiled_and_session]
+    pairs = [(x, y), (y, x), (0.5, x), (x, 0.5)]
+    outputs = [function(*pair) for function in (tf.maximum, tf.minimum) for pair in pairs]
     kernel = CompiledUpdate([tf.reduce_sum(output) for output in outputs], {"x": x, "y": y}, [], 1)
     arrays = np.array([[np.nan, 1.0]], np.float32), np.array([[0.0, 0.0]], np.float32)
     assert np.isnan(kernel.run(1, list(arrays))[0]).all()
@@ -237,6 +236,9 @@ def test_softmax_propagates_nan(graph):
     assert np.isnan(kernel.run(1, [np.array([[[0, np.nan, 1], [0, 0, 0]]], np.float32)])[0]).all()
 
 
+TRANSPOSED = [(False, False), (True, False), (False, True), (True, True)]
+
+
 @pytest.mark.parametrize(
     ("shape", "workers"),
     [
@@ -244,22 +246,31 @@ def test_softmax_propagates_nan(graph):
         *(((1, 300, 40), 1), ((1, 41, 9), 1), ((3, 70, 20), 2)),
     ],
 )
-@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
-def test_products(graph, shape, workers, transposed):
+@pytest.mark.parametrize("transposed", TRANSPOSED)
+def test_products(compiled_products, shape, workers, transposed):
     """Sizes that leave every remainder of tiles, panels and blocks, on one to three threads."""
     rows, columns, inner = shape
     rng = np.random.default_rng(0)
-    one = rng.normal(size=(inner, rows) if transposed[0] else (rows, inner)).astype(np.float32)
-    other = rng.normal(size=(columns, inner) if transposed[1] else (inner, columns)).astype(np.float32)
-    x, y = v1.placeholder(tf.float32, one.shape), v1.placeholder(tf.float32, other.shape)
-    product = tf.matmul(x, y, transpose_a=transposed[0], transpose_b=transposed[1])
-    result = v1.get_variable("result", [rows, columns], use_resource=True)
-    with tf.control_dependencies([result.assign(product)]):
-        done = tf.identity(tf.constant(0.0))
-    kernel = CompiledUpdate([done], {"x": x, "y": y}, [result], workers)
-    kernel.run(1, [one[None], other[None]])
-    exact = (one.T if transposed[0] else one).astype(float) @ (other.T if transposed[1] else other)
-    np.testing.assert_allclose(kernel.values[0], exact, atol=3e-6 * inner**0.5)
+    one, other = (rng.normal(size=size).astype(np.float32) for size in ((rows, inner), (inner, columns)))
+    turned = [np.ascontiguousarray(a.T if flip else a) for a, flip in zip((one, other), transposed, strict=True)]
+    (product,) = compiled_products([turned], transposed, workers)
+    np.testing.assert_allclose(product, one.astype(float) @ other, atol=3e-6 * inner**0.5)
+
+
+COLUMNS = 2, 3, 6, 7, 12, 17, 23, 39, 47, 48  # for vectors of 16 in panels of two, and of 8 and 4
+
+
+@pytest.mark.parametrize("transposed", TRANSPOSED)
+def test_a_columns_bits_do_not_depend_on_the_number_of_columns(compiled_products, transposed, rng):
+    """31 rows are several tiles; writing past the last column would overwrite the next row."""
+    one, other = rng.normal(size=(31, 19)).astype(np.float32), rng.normal(size=(19, COLUMNS[-1])).astype(np.float32)
+    left = np.ascontiguousarray(one.T if transposed[0] else one)
+    parts = (other[:, :columns] for columns in COLUMNS)
+    pairs = [(left, np.ascontiguousarray(part.T if transposed[1] else part)) for part in parts]
+    *narrow, widest = compiled_products(pairs, transposed, 2)
+    np.testing.assert_allclose(widest, one.astype(np.float64) @ other, rtol=0, atol=1e-5)
+    for product in narrow:
+        np.testing.assert_array_equal(product, widest[:, : product.shape[1]])
 
 
 OPTIMIZERS = {
@@ -443,40 +454,6 @@ def test_one_thread_if_the_processor_has_no_barriers(graph_with_large_products, 
     assert CompiledUpdate([metric], fields, []).workers == 1
     with refuses(Unsupported, "threads 2"):
         CompiledUpdate([metric], fields, [], 2)
-
-
-@pytest.fixture
-def six_cores(monkeypatch, tmp_path):
-    """A machine with six cores; returns the folder, empty at first, that stands in for its control group files."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)), raising=False)
-    monkeypatch.setattr(thread_pool, "CONTROL_GROUP", tmp_path)
-    monkeypatch.delenv(thread_pool.INTRAOP, raising=False)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({"cpu.max": "250000 100000\n"}, 2),
-        ({"cpu.max": "50000 100000\n"}, 1),
-        ({"cpu.max": "max 100000\n"}, 6),
-        ({"cpu.max": "1600000 100000\n"}, 6),
-        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 6),
-    ],
-    ids=lambda value: " ".join(value.values()).replace("\n", "") if isinstance(value, dict) else "",
-)
-def test_a_containers_quota_limits_the_threads(six_cores, files, expected):
-    for name, text in files.items():
-        (six_cores / name).parent.mkdir(exist_ok=True)
-        (six_cores / name).write_text(text)
-    assert available_cores() == expected
-
-
-def test_tensorflows_setting_limits_the_threads_of_parallel_jobs(six_cores, monkeypatch):
-    for setting, expected in (("", 6), ("0", 6), ("4", 4), ("9", 6)):
-        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", setting)
-        assert available_cores() == expected
 
 
 def test_one_thread_computes_the_same_bits_as_several(session, rng):

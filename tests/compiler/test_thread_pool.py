@@ -1,4 +1,4 @@
-"""Functions that wait for each other in a thread pool: all are called, even if Ctrl-C interrupts ``run_all``."""
+"""A thread pool calls all functions, even if Ctrl-C interrupts ``run_all``; the cores that this process may use."""
 
 import gc
 import signal
@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from ddpg.compiler.thread_pool import ThreadPool
+from ddpg.compiler import thread_pool
+from ddpg.compiler.thread_pool import ThreadPool, available_cores
 
 WAIT = 5.0  # seconds until a barrier or a join gives up
 
@@ -131,7 +132,7 @@ loss = tf.reduce_sum(tf.square(tf.tanh(tf.matmul(x, weights))))
 with tf.control_dependencies([weights.assign_sub(1e-6 * tf.gradients(loss, weights)[0])]):
     metrics = [tf.identity(loss)]
 update = CompiledUpdate(metrics, {"x": x}, [weights], 2)
-update._autotuners = [SimpleNamespace(split=lambda count: [(False, count)])]
+update._autotuner = SimpleNamespace(split=lambda count: [(False, count)])
 rng = np.random.default_rng(0)
 update.values[0][...] = rng.normal(size=(64, 64))
 batch = [rng.normal(size=(1, 64, 64)).astype(np.float32)]
@@ -160,3 +161,37 @@ print("went on")
 def test_two_thousand_interrupts_of_shared_updates():
     done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=300)
     assert done.stdout.endswith("went on\n"), done.stderr
+
+
+@pytest.fixture
+def six_cores(monkeypatch, tmp_path):
+    """A machine with six cores; returns the folder, empty at first, that stands in for its control group files."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)), raising=False)
+    monkeypatch.setattr(thread_pool, "CONTROL_GROUP", tmp_path)
+    monkeypatch.delenv(thread_pool.INTRAOP, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "250000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n"}, 6),
+        ({"cpu.max": "1600000 100000\n"}, 6),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 6),
+    ],
+    ids=lambda value: " ".join(value.values()).replace("\n", "") if isinstance(value, dict) else "",
+)
+def test_a_containers_quota_limits_the_threads(six_cores, files, expected):
+    for name, text in files.items():
+        (six_cores / name).parent.mkdir(exist_ok=True)
+        (six_cores / name).write_text(text)
+    assert available_cores() == expected
+
+
+def test_tensorflows_setting_limits_the_threads_of_parallel_jobs(six_cores, monkeypatch):
+    for setting, expected in (("", 6), ("0", 6), ("4", 4), ("9", 6)):
+        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", setting)
+        assert available_cores() == expected
