@@ -10,7 +10,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
-from checkpoints import fields, sealed
+from checkpoints import fields
 from environments import Counting
 from full_disk import files_no_larger_than
 from refusals import refuses
@@ -78,40 +78,6 @@ def test_the_old_checkpoint_is_found_between_the_two_renames(tmp_path):
     assert checkpoint.read(checkpoint.find(tmp_path / "c"))[0]["num_timesteps"] == 1
 
 
-@pytest.mark.parametrize("position", [0, 100, -1])
-def test_a_flipped_byte_is_refused(tmp_path, position):
-    path = checkpoint.write(tmp_path / "c", fields(), GROUPS) / "variables.safetensors"
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(data)
-    with refuses(UsageError, "checksum"):
-        checkpoint.read(tmp_path / "c")
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda path: (path / "variables.safetensors").unlink(), "file"),
-        (lambda path: (path / "manifest.json").write_text("{"), "JSON"),
-        (lambda path: (path / "manifest.json").write_text("[]"), "manifest"),
-        (lambda path: (path / "manifest.json").write_text('{"sha256": {}, "format": 99}'), "format 99"),
-        (
-            lambda path: (path / "manifest.json").write_text('{"sha256": {"variables.safetensors": ""}, "format": 1}'),
-            "format 1 3",
-        ),
-        (
-            lambda path: sealed(path, sha256={"../x.safetensors": "0" * 64}, arrays={"../x": {}}),
-            "outside",
-        ),
-    ],
-)
-def test_damage_is_named(tmp_path, damage, message):
-    path = checkpoint.write(tmp_path / "c", fields(), GROUPS)
-    damage(path)
-    with refuses(UsageError, message):
-        checkpoint.read(path)
-
-
 def test_a_full_disk_keeps_the_old_checkpoint(tmp_path):
     checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     with files_no_larger_than(1000), refuses(OSError, "File too large"):
@@ -164,31 +130,6 @@ def test_a_kill_before_any_step_leaves_a_complete_checkpoint(tmp_path):
     assert all(new in (old, number) for number, (old, new) in enumerate(itertools.pairwise(found), start=1))
     assert found[-1] == len(rows)  # the last one was not killed
     assert 0 < len(set(found) - {0}) < len(rows)  # some kills came before the new one was in place, some after
-
-
-WRITE_FOREVER = """
-import itertools, json, sys
-import numpy as np
-from ddpg.checkpoints import checkpoint, target_dir
-
-fields = json.loads(sys.argv[2])
-for number in itertools.count():
-    arrays = {"a": np.full(300_000, number, np.float32)}
-    checkpoint.write(sys.argv[1], {**fields, "num_timesteps": number}, {"variables": arrays})
-    print(number, flush=True)
-"""
-
-
-@pytest.mark.parametrize("writes", [1, 2, 5])
-def test_a_kill_during_writing_leaves_a_complete_checkpoint(tmp_path, writes):
-    arguments = [sys.executable, "-c", WRITE_FOREVER, str(tmp_path / "c"), json.dumps(fields())]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
-        numbers = [process.stdout.readline() for _ in range(writes)]
-        process.kill()  # while the next one is being written
-    assert numbers == [f"{number}\n" for number in range(writes)]
-    manifest, groups = checkpoint.read(checkpoint.find(tmp_path / "c"))
-    assert manifest["num_timesteps"] >= writes - 1
-    assert (groups["variables"]["a"] == manifest["num_timesteps"]).all()
 
 
 def discrete(n, start=0, dtype=np.int64):
@@ -300,24 +241,6 @@ def test_a_loaded_agent_equals_the_saved_one(tmp_path, config):
     after = state(loaded)
     for name, value in state(agent).items():
         np.testing.assert_array_equal(after[name], value)
-
-
-def test_resuming_at_an_episodes_end_equals_an_uninterrupted_run(tmp_path):
-    """This environment restarts in the same state for every seed, so that nothing else differs."""
-
-    class Same(Counting):
-        def reset(self, **kwargs):
-            self.episode = -1
-            return super().reset(**kwargs)
-
-    straight = DDPG(Same(7), SMALL, seed=0).learn(70)
-    straight.save(tmp_path / "c")
-    straight.learn(35)
-    resumed = DDPG.load(tmp_path / "c", Same(7)).learn(35)
-    assert resumed.num_updates == straight.num_updates
-    actual = state(resumed)
-    for name, value in state(straight).items():
-        np.testing.assert_array_equal(actual[name], value)
 
 
 def test_a_checkpoint_without_replay_is_loaded(tmp_path):

@@ -105,6 +105,7 @@ def test_key_order_and_white_space_do_not_matter(path):
         ),
         ({"sha256": {"../x.safetensors": "0" * 64}}, "outside"),
         ({"sha256": []}, "manifest"),
+        ({"format": 1}, "format 1 3"),
         ({"format": 2}, "format 2 3"),
         ({"format": [[[]]]}, "format"),
         ({"random_states": {"replay": 1}}, "random_states['replay'] 1"),
@@ -384,6 +385,11 @@ def test_ten_thousand_arrays_are_accepted(tmp_path):
 
 
 # -- files --------------------------------------------------------------------------------------------
+
+
+def test_a_missing_array_file_is_named(path):
+    (path / "variables.safetensors").unlink()
+    assert_refused(path, "variables.safetensors")
 
 
 def as_link(file):
