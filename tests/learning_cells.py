@@ -1,13 +1,10 @@
 """Runs for tests of benchmarks.learning, without training."""
 
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-if str(ROOT) not in sys.path:
-    sys.path.append(str(ROOT))
+from benchmarks.learning import long_form
 
-from benchmarks.learning import long_form  # noqa: E402
+ROOT = Path(__file__).parents[1]
 
 
 def cell(study, env_id, recipe, seed, returns, asked=None, seconds=10.0, options="1"):

@@ -1,13 +1,9 @@
 """Programs for a GPU: changes of an exported program, arguments and results, and the page's tables."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks import marks
 from benchmarks.gpu import __main__ as gpu

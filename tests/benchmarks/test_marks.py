@@ -1,12 +1,7 @@
 """Only the text between marks is replaced."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from refusals import refuses
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks import marks
 

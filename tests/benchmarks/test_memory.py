@@ -1,10 +1,6 @@
 """The tables of the replay memory's cost, and their page."""
 
 import json
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks import marks, memory
 

@@ -1,10 +1,5 @@
 """The tables of options and presets, and their page."""
 
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[2]))
-
 from benchmarks import marks, options_page
 
 

@@ -1,10 +1,5 @@
 """The speedup by bfloat16 products: the measured ratio, the table, and its page."""
 
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[2]))
-
 from benchmarks import marks, precision
 
 

@@ -1,25 +1,23 @@
 """Operations counted in an update's program and in XLA's HLO, against values worked out by hand."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT))
+from benchmarks.speed.roofline.count import Product, cost
+from benchmarks.speed.roofline.hlo import kernels
+from benchmarks.speed.roofline.least import least
+from benchmarks.speed.roofline.measure import Subject, blas_product, medians, xla_product
+from benchmarks.speed.roofline.profile import profile_table, profile_update
+from benchmarks.speed.roofline.recipes import count_update
+from benchmarks.speed.roofline.report import bound, roofline_tables
+from benchmarks.speed.tasks import Task
+from ddpg import DDPGConfig
+from ddpg.compiler.ir import Program
+from ddpg.compiler.schedule import schedule
 
-from benchmarks.speed.roofline.count import Product, cost  # noqa: E402
-from benchmarks.speed.roofline.hlo import kernels  # noqa: E402
-from benchmarks.speed.roofline.least import least  # noqa: E402
-from benchmarks.speed.roofline.measure import Subject, blas_product, medians, xla_product  # noqa: E402
-from benchmarks.speed.roofline.profile import profile_table, profile_update  # noqa: E402
-from benchmarks.speed.roofline.recipes import count_update  # noqa: E402
-from benchmarks.speed.roofline.report import bound, roofline_tables  # noqa: E402
-from benchmarks.speed.tasks import Task  # noqa: E402
-from ddpg import DDPGConfig  # noqa: E402
-from ddpg.compiler.ir import Program  # noqa: E402
-from ddpg.compiler.schedule import schedule  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_layer_is_counted_by_hand():

@@ -1,13 +1,8 @@
 """The model of workers and learner: its fit, its predictions, and the page with its tables."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from refusals import refuses
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks import marks, scaling_model, workers
 from benchmarks.scaling_model import Learner, Model, Workers, fit, page, read, round_, weight_bytes

@@ -8,26 +8,24 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import common
+import evaluating
 import gymnasium as gym
 import numpy as np
 import pytest
+import shapes
+from clock import Clock
 from refusals import refuses
+
+from benchmarks.speed import running
+from benchmarks.speed.kinds import KINDS
+from benchmarks.speed.packages import OURS, PEERS, SCRIPTS
+from benchmarks.speed.plan import Job, jobs, remaining
+from benchmarks.speed.results import Results
+from benchmarks.speed.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 SPEED = ROOT / "benchmarks" / "speed"
-sys.path += [str(ROOT), str(SPEED / "peers")]
-
-import common  # noqa: E402
-import evaluating  # noqa: E402
-import shapes  # noqa: E402
-from clock import Clock  # noqa: E402
-
-from benchmarks.speed import running  # noqa: E402
-from benchmarks.speed.kinds import KINDS  # noqa: E402
-from benchmarks.speed.packages import OURS, PEERS, SCRIPTS  # noqa: E402
-from benchmarks.speed.plan import Job, jobs, remaining  # noqa: E402
-from benchmarks.speed.results import Results  # noqa: E402
-from benchmarks.speed.tasks import TASKS  # noqa: E402
 
 
 @pytest.fixture

@@ -1,17 +1,15 @@
 """Summaries and tables of the speed benchmark; README and docs/performance.md agree with the committed results."""
 
 import json
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT))
+from benchmarks import marks
+from benchmarks.speed import pages
+from benchmarks.speed.report import machines_sentence, machines_table, report, short_table, tables
+from benchmarks.speed.results import RESULTS
+from benchmarks.speed.summary import summarise
 
-from benchmarks import marks  # noqa: E402
-from benchmarks.speed import pages  # noqa: E402
-from benchmarks.speed.report import machines_sentence, machines_table, report, short_table, tables  # noqa: E402
-from benchmarks.speed.results import RESULTS  # noqa: E402
-from benchmarks.speed.summary import summarise  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 TASK = "Pendulum 64-64"
 PLACES = [(page, name) for page in (pages.README, pages.PAGE) for name in (pages.SPEED, pages.MACHINES)]

@@ -1,13 +1,9 @@
 """The learner's busy share: the clock around its updates, the summary of measurements, and the table."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from refusals import refuses
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks import marks, vectors
 from benchmarks.vectors import Sample, Timed, name_of, spread, summary, table

@@ -1,15 +1,12 @@
 """Making zoo entries from finished runs of presets, and the zoo's page from the entries."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from refusals import refuses
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 import ddpg
 from benchmarks import marks
