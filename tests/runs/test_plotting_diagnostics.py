@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import time
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from ddpg.cli.main import main
 from ddpg.errors import FileFault
 from ddpg.runs import run_directory
 from ddpg.runs.curves import read_run
-from ddpg.runs.log_writers import DiagnosticsLogWriter
 from ddpg.runs.plotting import plot_diagnostics
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, gamma=0.5, updates_per_step=0.1, jit=False)
@@ -25,6 +23,14 @@ RUN = {"seed": 1, "total_timesteps": 400, "evaluation_interval": 200, "evaluatio
 def diagnosed(tmp_path_factory):
     """A run of two episodes, with a row of diagnostics every two steps."""
     return train("Pendulum-v1", SMALL, root=tmp_path_factory.mktemp("runs"), diagnose=True, **RUN)
+
+
+@pytest.fixture
+def undiagnosed(diagnosed, tmp_path):
+    """The folder of that run's other files, in which a test writes diagnostics.csv."""
+    for name in ("config.json", "evaluations.csv"):
+        (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
+    return tmp_path
 
 
 @pytest.fixture
@@ -86,24 +92,6 @@ def test_without_diagnose_nothing_is_diagnosed(tmp_path):
     assert not (tmp_path / "picture.png").exists()
 
 
-def test_measuring_does_not_count_as_training_time(tmp_path, monkeypatch):
-    """Each measurement advances the clock by a thousand seconds."""
-    passed, clock, add = [0.0], time.perf_counter, DiagnosticsLogWriter.add_metrics
-
-    def slowly(self, step, row):
-        passed[0] += 1000.0
-        add(self, step, row)
-
-    monkeypatch.setattr(time, "perf_counter", lambda: clock() + passed[0])
-    monkeypatch.setattr(DiagnosticsLogWriter, "add_metrics", slowly)
-    short = RUN | {"total_timesteps": 30, "evaluation_interval": 30}
-    run = train("Pendulum-v1", SMALL, root=tmp_path, diagnose=True, **short)
-    seconds = [float(row["seconds"]) for row in run_directory.read_table(run / "metrics.csv")]
-    assert len(seconds) == 30
-    assert passed[0] == 30_000.0
-    assert seconds[-1] < 1000.0
-
-
 @pytest.mark.parametrize("value", ["yes", 2, None])
 def test_diagnose_must_be_a_bool(value, tmp_path):
     with refuses(UsageError, "diagnose"):
@@ -157,23 +145,19 @@ def test_options_of_curves_are_refused(flags, words, diagnosed, tmp_path, capsys
         ("timesteps,actor_weight_norm\n", UsageError, "no row yet"),
     ],
 )
-def test_a_damaged_table_is_refused(text, error, words, diagnosed, tmp_path):
-    for name in ("config.json", "evaluations.csv"):
-        (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
-    (tmp_path / "diagnostics.csv").write_text(text)
+def test_a_damaged_table_is_refused(text, error, words, undiagnosed):
+    (undiagnosed / "diagnostics.csv").write_text(text)
     with refuses(error, words):
-        plot_diagnostics(read_run(tmp_path), tmp_path / "picture.png")
-    assert not (tmp_path / "picture.png").exists()
+        plot_diagnostics(read_run(undiagnosed), undiagnosed / "picture.png")
+    assert not (undiagnosed / "picture.png").exists()
 
 
-def test_a_table_with_one_network_and_empty_cells_is_drawn(diagnosed, drawn, tmp_path):
+def test_a_table_with_one_network_and_empty_cells_is_drawn(undiagnosed, drawn):
     """As at the start of a run, before there are discounted returns."""
-    for name in ("config.json", "evaluations.csv"):
-        (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
-    (tmp_path / "diagnostics.csv").write_text(
+    (undiagnosed / "diagnostics.csv").write_text(
         "timesteps,q_value,q_weight_norm,q_dormant_share,q_dead_share\n1,,2.5,0.5,0.25\n2,,2.0,0.75,0.5\n"
     )
-    plot_diagnostics(read_run(tmp_path), tmp_path / "picture.png")
+    plot_diagnostics(read_run(undiagnosed), undiagnosed / "picture.png")
     norms = next(axes for axes in drawn[0].axes if "weights" in axes.get_title(loc="left"))
     assert norms.get_lines()[0].get_ydata().tolist() == [2.5, 2.0]
     dormant = next(axes for axes in drawn[0].axes if "Dormant" in axes.get_title(loc="left"))
@@ -181,20 +165,18 @@ def test_a_table_with_one_network_and_empty_cells_is_drawn(diagnosed, drawn, tmp
     assert shares == {"-": [0.5, 0.75], "--": [0.25, 0.5]}
 
 
-def write_table(tmp_path, diagnosed, networks):
-    """Write a run with two rows of diagnostics: network k has a weight norm of k, then of k + 0.5."""
-    for name in ("config.json", "evaluations.csv"):
-        (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
+def write_table(folder, networks):
+    """Write two rows of diagnostics: network k has a weight norm of k, then of k + 0.5."""
     norms = [",".join(str(k + add) for k in range(len(networks))) for add in (0, 0.5)]
     rows = [f"{step},1,2,{values}\n" for step, values in enumerate(norms, start=1)]
     header = ",".join(f"{network}_weight_norm" for network in networks)
-    (tmp_path / "diagnostics.csv").write_text(f"timesteps,q_value,discounted_return,{header}\n{''.join(rows)}")
-    return read_run(tmp_path)
+    (folder / "diagnostics.csv").write_text(f"timesteps,q_value,discounted_return,{header}\n{''.join(rows)}")
+    return read_run(folder)
 
 
-def test_every_network_has_its_own_line(diagnosed, drawn, tmp_path):
+def test_every_network_has_its_own_line(undiagnosed, drawn):
     networks = ["actor", "critic", *(f"critic_{number}" for number in range(2, 9))]
-    plot_diagnostics(write_table(tmp_path, diagnosed, networks), tmp_path / "picture.png")
+    plot_diagnostics(write_table(undiagnosed, networks), undiagnosed / "picture.png")
     norms = next(axes for axes in drawn[0].axes if "weights" in axes.get_title(loc="left"))
     lines = norms.get_lines()
     assert [line.get_ydata().tolist() for line in lines] == [[k, k + 0.5] for k in range(9)]
@@ -203,14 +185,14 @@ def test_every_network_has_its_own_line(diagnosed, drawn, tmp_path):
 
 
 @pytest.mark.parametrize(("networks", "label"), [(["actor", "critic"], "Q(s, μ(s))"), (["q"], "max Q(s, ·)")])
-def test_the_label_of_the_value_estimate(networks, label, diagnosed, drawn, tmp_path):
-    plot_diagnostics(write_table(tmp_path, diagnosed, networks), tmp_path / "picture.png")
+def test_the_label_of_the_value_estimate(networks, label, undiagnosed, drawn):
+    plot_diagnostics(write_table(undiagnosed, networks), undiagnosed / "picture.png")
     assert [line.get_label() for line in drawn[0].axes[1].get_lines()] == [label, "discounted return from s on"]
 
 
-def test_a_long_title_fits(diagnosed, drawn, tmp_path):
-    run = write_table(tmp_path, diagnosed, ["actor", "critic"])
+def test_a_long_title_fits(undiagnosed, drawn):
+    run = write_table(undiagnosed, ["actor", "critic"])
     long = dataclasses.replace(run, document=run.document | {"env_id": "Long" * 40})
-    plot_diagnostics(long, tmp_path / "picture.png")
+    plot_diagnostics(long, undiagnosed / "picture.png")
     title = drawn[0]._suptitle.get_window_extent()
     assert 0 <= title.x0 < title.x1 <= drawn[0].bbox.x1

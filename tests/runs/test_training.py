@@ -146,8 +146,8 @@ def test_an_evaluation_waits_for_the_end_of_an_episode_for_one_interval_at_most(
     assert column(cut, "episodes") == []
 
 
-@pytest.mark.parametrize("slow", ["evaluate", "checkpoint.write"])
-def test_evaluating_and_saving_do_not_count_as_training_time(slow, registered, tmp_path, monkeypatch):
+@pytest.mark.parametrize("slow", ["evaluate", "checkpoint.write", "DiagnosticsLogWriter.add_metrics"])
+def test_evaluating_saving_and_measuring_do_not_count_as_training_time(slow, registered, tmp_path, monkeypatch):
     """Each call advances the clock by a thousand seconds."""
     late, clock, (place, _, name) = [0.0], time.perf_counter, slow.rpartition(".")
     owner = getattr(recorder, place) if place else recorder
@@ -160,6 +160,7 @@ def test_evaluating_and_saving_do_not_count_as_training_time(slow, registered, t
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + late[0])
     monkeypatch.setattr(owner, name, slowly)
     options = {"evaluation_interval": 10, "evaluation_episodes": 1, "progress_bar": False}
+    options["diagnose"] = place == "DiagnosticsLogWriter"
     run = train("Scripted-v0", TINY, seed=7, total_timesteps=30, root=tmp_path, **options)
     assert late[0] >= 3000
     assert column(run, "metrics", "seconds")[-1] < 1000
