@@ -81,12 +81,16 @@ def run(program: Path, compiler: Compiler, **kwargs) -> subprocess.CompletedProc
     return subprocess.run([*compiler.emulator, str(program)], capture_output=True, text=True, timeout=300, **kwargs)
 
 
+def strict(compiler: Compiler) -> list[str]:
+    """Return the options that make warnings errors; compilers of C++ do not take C's standard."""
+    return [option for option in STRICT if "std" not in option or "c++" not in " ".join(compiler.command)]
+
+
 def warnings_of(compiler: Compiler, folder: Path) -> str:
     """Return the compiler's warnings about the policy, compiled with and without its self-test."""
     output = ""
     for define in ([], ["-DPOLICY_MAIN"]):
-        strict = [option for option in STRICT if "std" not in option or "c++" not in " ".join(compiler.command)]
-        command = [*compiler.command, *strict, *define, "-c", "policy.c", "-o", "policy.o"]
+        command = [*compiler.command, *strict(compiler), *define, "-c", "policy.c", "-o", "policy.o"]
         output += subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300).stderr
     return output
 
