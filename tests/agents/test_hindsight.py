@@ -227,9 +227,3 @@ def test_a_reward_is_not_changed_by_rounding_to_float32():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_hindsight(env, buffer, 4)(buffer.gather(rows), rows, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("options", [{"n_steps": 2}, {"prioritised": "lap"}])
-def test_with_other_sampling_options(options):
-    with refuses(UsageError, "hindsight 4 n_steps prioritised"):
-        SMALL.replace(**options)

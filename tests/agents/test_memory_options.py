@@ -8,7 +8,6 @@ from gymnasium.vector import AutoresetMode
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, evaluate
-from ddpg.checkpoints import checkpoint
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 ACTIONS = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
@@ -22,7 +21,6 @@ SMALL = DDPGConfig(
     jit=False,
     optimizer="sgd",
 )
-EVERYTHING = {"n_steps": 3, "prioritised": "proportional", "normalize_observations": True, "normalize_rewards": True}
 
 
 def agent_of(**options):
@@ -208,52 +206,6 @@ def test_images_are_not_normalised():
     space = gym.spaces.Box(0, 255, (4, 4, 1), np.uint8)
     with refuses(UsageError, "normalize_observations"):
         DQN((space, gym.spaces.Discrete(2)), DQNConfig(normalize_observations=True))
-
-
-# -- saving -------------------------------------------------------------------------------------------
-
-
-def test_a_loaded_agent_continues_with_memory_priorities_and_statistics(tmp_path):
-    agent = DDPG(Counting(7), SMALL.replace(**EVERYTHING), seed=0).learn(30)
-    assert checkpoint.read(agent.save(tmp_path / "best", replay=False))[1].keys() == {"variables", "statistics"}
-    loaded = DDPG.load(agent.save(tmp_path / "c"), Counting(7))
-    query = np.random.default_rng(0).normal(size=(5, 2)) * 10
-    np.testing.assert_array_equal(loaded.predict(query)[0], agent.predict(query)[0])
-    assert loaded.memory.rewards.scale == agent.memory.rewards.scale != 1
-    for made in (agent, loaded):
-        made.begin_episodes()
-        for step in range(5):
-            made.observe(np.full(2, step), [0.0], 1.0, np.full(2, step + 1), False, False)
-    assert loaded.update(5) == agent.update(5)
-
-
-def test_a_checkpoint_without_statistics(tmp_path):
-    path = DDPG((BOX, ACTIONS), SMALL, seed=0).save(tmp_path / "c")
-    with refuses(UsageError, "normalize_observations saved without"):
-        DDPG.load(path, config=SMALL.replace(normalize_observations=True))
-
-
-# -- invalid combinations -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"n_steps": 0}, "n_steps=0 1"),
-        ({"prioritised": "rank"}, "prioritised='rank' 'proportional' 'lap'"),
-        ({"priority_exponent": 0.5}, "priority_exponent=0.5"),
-        ({"prioritised": "lap", "priority_exponent": -1.0}, "priority_exponent=-1.0"),
-        ({"priority_correction": 1.5}, "priority_correction=1.5 [0, 1]"),
-        ({"priority_correction_steps": 0}, "priority_correction_steps=0"),
-        ({"prioritised": "lap", "td_target": "output_delta", "clip_delta": 1.0}, "clip_delta=1.0"),
-        ({"normalize_rewards": True, "rescale_rewards": True}, "normalize_rewards rescale_rewards"),
-        ({"dataset_share": 1.5}, "dataset_share=1.5 [0, 1]"),
-        ({"dataset_share": 0.5, "prioritised": "lap"}, "dataset_share=0.5 prioritised='lap'"),
-    ],
-)
-def test_conflicting_options_are_refused(options, message):
-    with refuses(UsageError, message):
-        SMALL.replace(**options)
 
 
 # -- demonstrations -----------------------------------------------------------------------------------

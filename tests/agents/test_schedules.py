@@ -121,22 +121,6 @@ def test_gamma_without_an_episode_length_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"noise_schedule": "cosine"}, "noise_schedule='cosine'"),
-        ({"noise_final": -1.0}, "noise_final=-1.0"),
-        ({"noise_schedule": "linear", "noise_scale": 0.0}, "noise_scale 0"),
-        ({"noise_schedule": "linear", "noise_scale": 1e-30, "noise_final": 0.1}, "noise_scale 1e-30 noise_final 0.1"),
-        ({"actor_learning_rate_schedule": "linnear"}, "'linear'"),
-    ],
-    ids=str,
-)
-def test_bad_values(change, message):
-    with refuses(UsageError, message):
-        SMALL.replace(**change)
-
-
-@pytest.mark.parametrize(
     ("schedule", "words"),
     [(lambda left: None, "None"), (lambda left: -left, "-0.25"), (lambda left: left / 0, "ZeroDivisionError")],
 )

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from agents_by_driver import BOX, DRIVERS
-from refusals import refuses
 
 import ddpg
-from ddpg import DDPG, DDPGConfig
+from ddpg import DDPG
 from ddpg.policies.network_policy import SessionPolicy
 from ddpg.workers.remote_loop import current_weights
 
@@ -192,8 +191,3 @@ def test_workers_explore_with_the_actors_weights():
     agent.update(10)
     for sent, own in zip(current_weights(agent), actor_variables(agent), strict=True):
         np.testing.assert_array_equal(sent.ravel(), own.ravel())
-
-
-def test_a_negative_horizon_is_refused():
-    with refuses(ddpg.UsageError, "actor_average -1"):
-        DDPGConfig(actor_average=-1)

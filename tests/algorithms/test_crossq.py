@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from driven import Driven, K, difference, minibatches
-from refusals import refuses
 
-from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
+from ddpg import DDPG, DDPGConfig
 from ddpg._tflearn import training_mode
 from ddpg.config.algorithm_options import RENORMS
 from ddpg.networks.layers import batch_renormalization, frozen_statistics, mlp
@@ -198,23 +197,6 @@ def test_only_averages_of_the_critics_move_by_tau():
     for weights, before, after in zip(online, shadows[1:], moved, strict=True):
         for new, old, average in zip(weights, before, after, strict=True):
             np.testing.assert_allclose(average, 0.1 * new + 0.9 * old, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DDPGConfig(target="none"), "critic_norm='renorm'"),
-        (lambda: DDPGConfig(target="none", norm="renorm", critic_norm="layer"), "critic_norm='renorm'"),
-        (lambda: CONFIG.replace(td_target="residual_gradient"), "target='none'"),
-        (lambda: DQNConfig(target="none"), "DQN"),
-        (lambda: DDPGConfig(target="joint_ema"), "critic_norm='renorm'"),
-        (lambda: CONFIG.replace(target="joint_ema", td_target="residual_gradient"), "target='joint_ema'"),
-        (lambda: DQNConfig(target="joint_ema"), "DQN"),
-    ],
-)
-def test_conflicting_options_are_refused(make, message):
-    with refuses(UsageError, message):
-        make()
 
 
 def test_statistics_move_after_the_targets_pass_has_read_them():

@@ -123,23 +123,6 @@ def test_drivers_agree(name):
     ends_of_drivers(DDPGConfig(hidden=(6,), **FEW, **OPTIONS[name]))
 
 
-@pytest.mark.parametrize(
-    ("change", "names"),
-    [
-        ({"td_target": "output_delta"}, ("critic", "td_target", "output_delta")),
-        ({"td_target": "residual_gradient"}, ("critic", "td_target", "residual_gradient")),
-        ({"critic_loss": "huber"}, ("critic", "critic_loss")),
-        ({"prioritised": "lap"}, ("critic", "prioritised")),
-        ({"target_spread": 0.75}, ("critic", "target_spread")),
-    ],
-    ids=str,
-)
-def test_conflicting_options_are_refused(change, names):
-    with pytest.raises(UsageError) as refusal:
-        SMALL.replace(**change)
-    assert all(name in str(refusal.value) for name in (*names, "distributional"))
-
-
 def test_targets_that_are_no_distributions_are_refused(session, initialize):
     critic = DistributionalCritic(BOX, BOX, network=linear, atoms=3, v_min=-1.0, v_max=1.0)
     initialize()

@@ -197,18 +197,3 @@ def test_a_ddpg_variant_without_td3s_options_refuses_them(monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "DDPG", Algorithm(DDPGConfig, OwnUpdate))
     with refuses(UsageError, "OwnUpdate TD3Update"):
         DDPG((BOX, BOX), SMALL.replace(policy_delay=2))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"n_critics": 0}, "n_critics=0 1"),
-        ({"policy_delay": 0}, "policy_delay=0"),
-        ({"target_policy_noise": -0.1}, "target_policy_noise=-0.1"),
-        ({"target_noise_clip": 0.0}, "target_noise_clip=0.0"),
-    ],
-    ids=str,
-)
-def test_bad_values(change, message):
-    with refuses(UsageError, message):
-        SMALL.replace(**change)

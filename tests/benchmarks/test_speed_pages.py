@@ -1,15 +1,12 @@
 """Summaries and tables of the speed benchmark; README and docs/performance.md agree with the committed results."""
 
 import json
-from pathlib import Path
 
 from benchmarks import marks
 from benchmarks.speed import pages
 from benchmarks.speed.report import machines_sentence, machines_table, report, short_table, tables
 from benchmarks.speed.results import RESULTS
 from benchmarks.speed.summary import summarise
-
-ROOT = Path(__file__).parents[2]
 
 TASK = "Pendulum 64-64"
 PLACES = [(page, name) for page in (pages.README, pages.PAGE) for name in (pages.SPEED, pages.MACHINES)]

@@ -84,28 +84,6 @@ def test_in_an_agent(td_target):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"critic": "normal"}, "critic normal"),
-        ({"atoms": 1}, "atoms 1"),
-        ({"v_min": 3.0, "v_max": 3.0}, "v_min 3.0"),
-        ({"target_spread": -0.5}, "target_spread -0.5"),
-        ({"target_spread": 1e-30}, "target_spread 1e-30 0.001"),
-        ({"v_min": 1e8, "v_max": 1e8 + 1}, "atoms v_min v_max float32"),
-        ({"v_min": 1000.0, "v_max": 1000.01, "atoms": 1001}, "atoms v_min v_max float32"),
-        ({"critic_loss": "huber"}, "critic categorical loss"),
-        ({"td_target": "output_delta"}, "critic categorical loss"),
-        ({"td_target": "residual_gradient"}, "critic categorical loss"),
-        ({"td_target": lambda q, target, variables: None}, "critic categorical loss"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
-)
-def test_bad_options_are_refused(change, message):
-    with refuses(UsageError, message):
-        SMALL.replace(**change)
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"atoms": "x"}, "atoms 'x'"),
