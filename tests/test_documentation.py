@@ -18,6 +18,7 @@ from few_frames import few_frames
 
 import ddpg
 import ddpg.cli.main
+from ddpg.algorithms.registry import ALGORITHMS
 from ddpg.config.algorithm_options import CONFIGS, CriticOptions, TD3Options
 
 ROOT = Path(__file__).parents[1]
@@ -142,6 +143,20 @@ def briefly(monkeypatch):
         monkeypatch.setattr(module, "UPDATES", 1)
 
 
+@pytest.fixture
+def forgotten(tmp_path):
+    """Afterwards, forget the modules in ``tmp_path``, its place on the path, and the algorithms that they register."""
+    path, registered = list(sys.path), [(table, {*table}) for table in (ALGORITHMS, CONFIGS)]
+    yield
+    sys.path[:] = path
+    for table, names in registered:
+        for name in {*table} - names:
+            del table[name]
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
+
+
 def begin(*arguments, **options):
     raise AboutToBegin
 
@@ -166,7 +181,7 @@ def run_shell(block, where):
 
 
 @pytest.mark.parametrize("name", [name for name, found in ALL.items() if found])
-def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
+def test_code_runs(name, trained, briefly, forgotten, tmp_path, monkeypatch, capsys):
     """The Python of a page from top to bottom in one namespace, in a directory with two finished runs."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     for studies in ("studies", "learning", "zoo"):
@@ -181,7 +196,6 @@ def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
         file = re.match(r"# (\w+\.(?:toml|py))\n", block.text)
         if file:  # later blocks use it
             Path(file[1]).write_text(block.text, encoding="utf-8")
-            sys.modules.pop(Path(file[1]).stem, None)
         if block.language == "python":
             # Compiled with the page's line numbers, for tracebacks.
             exec(compile("\n" * block.line + block.text, str(block.page), "exec"), namespace)
@@ -272,18 +286,8 @@ WITH_A_PAGE = {
     *("n_steps", "prioritised", "normalize_observations", "normalize_rewards", "pre_activation_penalty"),
     *("max_gradient_norm", "block", "output_init", "parameter_noise", "learning_rate_schedule", "noise_schedule"),
     *("updates_per_step", "gamma", "target", "hindsight", "adam_beta1", "weight_decay", "norm", "bc_alpha"),
-    *(
-        "actor_average",
-        "weight_projection",
-        "affine_projection",
-        "noise",
-        "precision",
-        "bc_only",
-        "bc_final",
-        "bc_steps",
-        "dataset_share",
-    ),
-    *("actor_network", "critic_network"),
+    *("actor_average", "weight_projection", "affine_projection", "noise", "precision", "bc_only", "bc_final"),
+    *("bc_steps", "dataset_share", "actor_network", "critic_network"),
 }
 
 
