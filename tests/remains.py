@@ -1,12 +1,29 @@
-"""The contents of a run directory that must not depend on whether the run was interrupted."""
+"""Runs that end as by a kill, and the contents of a run directory that must not depend on whether that happened."""
 
 import numpy as np
 import tensorflow as tf
 
 from ddpg.checkpoints import checkpoint
+from ddpg.interaction import env_calls, env_runner
 from ddpg.runs import run_directory
 
 v1 = tf.compat.v1
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it, and nothing is saved."""
+
+
+def let_kills_pass(monkeypatch):
+    """Let ``Killed`` pass the error boundary around environments, which would otherwise save the run."""
+    guarded = env_calls.call
+
+    def call(function, *arguments, fault, **options):
+        passing = {"fault": lambda error: error if isinstance(error, Killed) else fault(error)}
+        return guarded(function, *arguments, **passing, **options)
+
+    for module in (env_runner, env_calls):
+        monkeypatch.setattr(module, "call", call)
 
 
 def what_is_left(run):

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from refusals import refuses
-from remains import assert_same
+from remains import Killed, assert_same, let_kills_pass
 
 import ddpg_envs  # noqa: F401 - registers them
 from ddpg import DDPGConfig, UsageError, resume, train
 from ddpg.cli.main import main
-from ddpg.interaction import env_calls, env_runner
 from ddpg.runs import run_directory
 from ddpg.runs.env_factory import make_env
 from ddpg_envs.control_suite import ControlSuiteEnv
@@ -301,16 +300,8 @@ assert (first != second).any() and first.std() > 10
     assert done.returncode == 0
 
 
-class Killed(BaseException):
-    """Like a kill: nothing catches it, and nothing is saved."""
-
-
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(suite, tmp_path, monkeypatch):
     """Weights, memory, episodes and evaluations are bit-identical: resuming needs no state of dm_control."""
-
-    def call(function, *arguments, fault, **options):
-        passing = {"fault": lambda error: error if isinstance(error, Killed) else fault(error)}
-        return env_calls.call(function, *arguments, **passing, **options)
 
     def killing(env, action):
         steps.append(action)
@@ -322,8 +313,7 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(suite, tmp_path, m
     options = {"seed": 5, "total_timesteps": 1500, "evaluation_interval": 500, "evaluation_episodes": 1}
     straight = train("dmc/cartpole-balance", config, root=tmp_path / "straight", progress_bar=False, **options)
     steps, step = [], ControlSuiteEnv.step
-    for module in (env_runner, env_calls):
-        monkeypatch.setattr(module, "call", call)
+    let_kills_pass(monkeypatch)
     monkeypatch.setattr(ControlSuiteEnv, "step", killing)
     with pytest.raises(Killed):
         train("dmc/cartpole-balance", config, root=tmp_path / "killed", progress_bar=False, **options)

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from environments import Aiming, Counting, Pixels, Reaching
 from refusals import lacking, refuses
-from remains import assert_same, what_is_left
+from remains import Killed, assert_same, let_kills_pass, what_is_left
 
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
-from ddpg.interaction import env_calls, env_runner
 from ddpg.runs import env_factory, recorder, run_config, run_directory
 from ddpg.runs.listing import list_runs
 from ddpg.runs.lock import run_lock
@@ -26,22 +25,9 @@ from ddpg.runs.run_config import differences, versions_here
 SHARED = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 3, "jit": False}
 
 
-class Killed(BaseException):
-    """Stands for a kill: nothing catches it, and nothing is saved."""
-
-
 @pytest.fixture(autouse=True)
 def kills_end_the_run(monkeypatch):
-    """Let ``Killed`` pass the error boundary around environments, which would otherwise save the run."""
-
-    guarded = env_calls.call
-
-    def call(function, *arguments, fault, **options):
-        passing = {"fault": lambda error: error if isinstance(error, Killed) else fault(error)}
-        return guarded(function, *arguments, **passing, **options)
-
-    for module in (env_runner, env_calls):
-        monkeypatch.setattr(module, "call", call)
+    let_kills_pass(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
