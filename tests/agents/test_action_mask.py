@@ -343,16 +343,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
             np.testing.assert_array_equal(values, other[group][name])
 
 
-def test_an_exported_policy_takes_allowed_actions(tmp_path):
-    agent = agent_of()
-    agent.learn(60)
-    agent.export(tmp_path / "policy")
-    observations = observations_of(64, np.random.default_rng(2))
-    actions, _ = ddpg.load_policy(tmp_path / "policy").predict(observations)
-    np.testing.assert_array_equal(actions, agent.predict(observations)[0])
-    assert masks(observations)[np.arange(64), actions].all()
-
-
 def test_on_the_command_line(tmp_path, monkeypatch, steps, capsys):
     monkeypatch.chdir(tmp_path)
     flags = "--hidden 8 --batch-size 8 --learning-starts 20 --no-jit --total-timesteps 60 --evaluation-episodes 1"

@@ -1,13 +1,12 @@
 """``on_bad_transition="drop"``: invalid transitions are counted, and nothing is learned from them."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Counting
 from gymnasium.vector import SyncVectorEnv
 from refusals import refuses
 
-from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg import DDPG, DDPGConfig
 from ddpg.errors import EnvironmentFault
 
 SMALL = DDPGConfig(
@@ -66,9 +65,3 @@ def test_by_default_an_invalid_transition_raises():
     with refuses(EnvironmentFault, "step 3 episode 1 seed"):
         agent.learn(40)
     assert "dropped_transitions" not in agent.counts
-
-
-def test_step_timeout_is_refused_by_environments_in_this_process():
-    agent = DDPG(gym.make("Pendulum-v1"), SMALL.replace(step_timeout=1))
-    with refuses(UsageError, "step_timeout=1.0"):
-        agent.learn(40)
