@@ -1,5 +1,6 @@
 """Properties of every environment of the package, whatever its rules."""
 
+import contextlib
 import copy
 import math
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector.utils import iterate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refuses
@@ -145,16 +147,22 @@ def test_rendering_before_the_first_reset_is_refused(env_id):
 @every_environment
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_vectors(env_id, mode):
-    envs = gym.make_vec(env_id, num_envs=2, vectorization_mode=mode)
-    try:
-        observations, _ = envs.reset(seed=0)
+    """An environment of a vector does what it does alone."""
+    envs, alone = gym.make_vec(env_id, num_envs=2, vectorization_mode=mode), gym.make(env_id)
+    with contextlib.closing(envs):
+        observations, _ = envs.reset(seed=5)
+        np.testing.assert_array_equal(observations[1], alone.reset(seed=6)[0])
         envs.action_space.seed(0)
         for _ in range(5):
+            actions = envs.action_space.sample()
+            observations, rewards, terminated, truncated, _ = envs.step(actions)
             assert envs.observation_space.contains(observations)
-            observations, rewards, terminated, truncated, _ = envs.step(envs.action_space.sample())
-            assert rewards.shape == terminated.shape == truncated.shape == (2,)
-    finally:
-        envs.close()
+            _, action = iterate(envs.action_space, actions)
+            observation, *expected, _ = alone.step(action)
+            np.testing.assert_array_equal(observations[1], observation)
+            assert [rewards[1], terminated[1], truncated[1]] == expected
+            if terminated[1] or truncated[1]:
+                break
 
 
 # -- parameterised actions ---------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-import ddpg_envs
 from ddpg import UsageError
 from ddpg_envs import half_field_picture as picture
 from ddpg_envs.half_field_features import FEATURES
@@ -119,33 +118,6 @@ def test_tackle_costs_ten_steps():
     assert frozen == pytest.approx([1 - 2 * step / 9 for step in range(10)], abs=1e-6)
     env.step(action(DASH, 100, 0))
     assert env.unwrapped.state[0] == pytest.approx(20.6)
-
-
-def test_parameters_are_clipped_and_reported():
-    env, other = started((30, 0), (20, 0, 0)), started((30, 0), (20, 0, 0))
-    seen, reward, *_, info = env.step(action(DASH, 140, -200))
-    expected, other_reward, *_, other_info = other.step(action(DASH, 100, -180))
-    np.testing.assert_array_equal(seen, expected)
-    assert reward == other_reward
-    assert (info["action_clipped"], other_info["action_clipped"]) == (True, False)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        3,
-        (DASH, np.zeros(6, np.float32)),
-        (4, action(DASH, 1, 1)[1]),
-        (0.5, action(DASH, 1, 1)[1]),
-        (DASH, action(DASH, 1, 1)[1][:3]),
-        action(DASH, np.nan, 0),
-        (TURN, action(KICK, 1, np.inf)[1]),
-    ],
-)
-def test_impossible_actions_are_refused(bad):
-    env = started((30, 0), (20, 0, 0)).unwrapped
-    with refuses(UsageError, "expected"):
-        env.step(bad)
 
 
 @pytest.mark.parametrize(
@@ -354,10 +326,6 @@ def test_documentation_lists_the_features_in_order():
 # -- properties of any environment -----------------------------------------------------------------------------------
 
 
-def test_the_environment_is_exported():
-    assert isinstance(gym.make(ENV_ID).unwrapped, ddpg_envs.HalfFieldOffenseEnv)
-
-
 def test_render_shows_player_heading_and_ball():
     env = started(ball=(30, -20), player=(20, 10, 90), render_mode="rgb_array")
     frame = env.render()
@@ -403,19 +371,3 @@ def test_observations_are_in_the_space_and_episodes_are_reproducible(heading, ac
                 break
         trajectories.append(np.concatenate(trajectory))
     np.testing.assert_array_equal(*trajectories)
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_vectors(mode):
-    envs = gym.make_vec(ENV_ID, num_envs=2, vectorization_mode=mode)
-    single = gym.make(ENV_ID)
-    observations, _ = envs.reset(seed=5)
-    np.testing.assert_array_equal(observations[1], single.reset(seed=6)[0])
-    envs.action_space.seed(0)
-    for _ in range(5):
-        kinds, boxes = actions = envs.action_space.sample()
-        observations, rewards, *_ = envs.step(actions)
-        observation, reward, *_ = single.step((kinds[1], tuple(box[1] for box in boxes)))
-        np.testing.assert_array_equal(observations[1], observation)
-        assert rewards[1] == reward
-    envs.close()
