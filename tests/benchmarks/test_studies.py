@@ -19,6 +19,30 @@ from ddpg.studies.study_folder import CellFolder
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+def results(name):
+    """Return the rows of a file of results."""
+    with (BENCHMARKS / "results" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def page(name):
+    return (BENCHMARKS.parent / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """A function that returns the groups of a study of tuning, on bodies that benchmarks/studies/variants.py makes."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "studies"))
+    return lambda name: read_study(BENCHMARKS / "studies" / f"tuning_{name}.toml", allow_import=["variants"])
+
+
+def options_in_the_table(env_id, configuration, study="table"):
+    """Return the options of one group of a study of learning."""
+    groups = read_study(BENCHMARKS / "learning" / f"{study}.toml")
+    (found,) = (group.options for group in groups if (group.name, group.configuration) == (env_id, configuration))
+    return found
+
+
 @pytest.mark.parametrize("name", ["bounding", "workers", "pendulum", "keeping"])
 def test_every_cell_can_be_trained(name):
     groups = read_study(BENCHMARKS / "studies" / f"{name}.toml")
@@ -54,8 +78,7 @@ def test_keeping_has_a_tuned_configuration_on_at_least_ten_new_seeds(env_id, nam
     (kept,) = (group for group in read_study(BENCHMARKS / "studies" / "keeping.toml") if group.name == env_id)
     assert kept.options == chosen
     assert {cell.seed for cell in cells_of(tried)} <= {*seeds}
-    with (BENCHMARKS / "results" / f"tuning_{name}.csv").open(encoding="utf-8", newline="") as file:
-        known = {int(row["seed"]) for row in csv.DictReader(file)}
+    known = {int(row["seed"]) for row in results(f"tuning_{name}")}
     assert known <= {*seeds, *looked_at}
     assert len({cell.seed for cell in cells_of([kept])} - known) >= 10
 
@@ -63,79 +86,58 @@ def test_keeping_has_a_tuned_configuration_on_at_least_ten_new_seeds(env_id, nam
 def test_the_page_has_the_returns_of_keeping():
     """Each row has the mean returns over 100 episodes of ten seeds, in order."""
     returns: dict[str, list[str]] = {}
-    with (BENCHMARKS / "results" / "keeping.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["measure"] == "final_mean_return":
-                returns.setdefault(row["env"], []).append(f"{float(row['value']):.0f}")
-    page = (BENCHMARKS.parent / "docs" / "results.md").read_text(encoding="utf-8")
+    for row in results("keeping"):
+        if row["measure"] == "final_mean_return":
+            returns.setdefault(row["env"], []).append(f"{float(row['value']):.0f}")
+    text = page("results")
     assert [len(seeds) for seeds in returns.values()] == [30, 30]
     for seeds in returns.values():
         for ten in (seeds[:10], seeds[10:20], seeds[20:]):
-            assert f"| {', '.join(ten)} |" in page
+            assert f"| {', '.join(ten)} |" in text
 
 
-def test_the_recipe_ddpg_was_tuned_and_its_page_has_the_results(monkeypatch):
+def test_the_recipe_ddpg_was_tuned_and_its_page_has_the_results(tried):
     """A row per configuration, with each run's last evaluation and the mean of its last five."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS / "studies"))
-    tried = read_study(BENCHMARKS / "studies" / "tuning_ddpg.toml", allow_import=["variants"])
-    (now,) = (
-        group.options
-        for group in read_study(BENCHMARKS / "learning" / "table.toml")
-        if (group.name, group.configuration) == ("Hopper-v5", "ddpg")
-    )
-    (before, *_) = (group.options for group in tried if group.configuration == "before")
-    assert before == now | {"output_init": "small"}
+    groups = tried("ddpg")
+    (before, *_) = (group.options for group in groups if group.configuration == "before")
+    assert before == options_in_the_table("Hopper-v5", "ddpg") | {"output_init": "small"}
     returns: dict[str, dict[tuple[str, int], list[float]]] = {}
-    with (BENCHMARKS / "results" / "tuning_ddpg.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["measure"] == "evaluation_mean_return":
-                runs = returns.setdefault(row["config"], {})
-                runs.setdefault((row["env"], int(row["seed"])), []).append(float(row["value"]))
-    assert {cell.seed for cell in cells_of(tried)} >= {seed for runs in returns.values() for _, seed in runs}
-    page = (BENCHMARKS.parent / "docs" / "recipes" / "ddpg.md").read_text(encoding="utf-8")
+    for row in results("tuning_ddpg"):
+        if row["measure"] == "evaluation_mean_return":
+            runs = returns.setdefault(row["config"], {})
+            runs.setdefault((row["env"], int(row["seed"])), []).append(float(row["value"]))
+    assert {cell.seed for cell in cells_of(groups)} >= {seed for runs in returns.values() for _, seed in runs}
+    text = page("recipes/ddpg")
     for runs in returns.values():
         row = (
             f"{runs[key][-1]:,.0f} ({np.mean(runs[key][-5:]):,.0f})" if key in runs else ""
             for key in itertools.product(["HeavyHalfCheetah-v0", "HeavyHopper-v0"], [1003, 1005])
         )
-        assert f" | {' | '.join(row)} |".replace("  ", " ") in page
+        assert f" | {' | '.join(row)} |".replace("  ", " ") in text
 
 
-def test_the_recipe_plus_was_tuned_and_the_ladder_has_its_former_version(monkeypatch):
+def test_the_recipe_plus_was_tuned_and_the_ladder_has_its_former_version(tried):
     """Tuning used other bodies and none of the table's seeds."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS / "studies"))
-    tried = read_study(BENCHMARKS / "studies" / "tuning_plus.toml", allow_import=["variants"])
-    options = {group.configuration: group.options for group in tried}
-    (now,) = (
-        group.options
-        for group in read_study(BENCHMARKS / "learning" / "table.toml")
-        if (group.name, group.configuration) == ("HalfCheetah-v5", "plus")
-    )
-    assert options["three_96_delay_3"] == now
-    assert {cell.seed for cell in cells_of(tried)} == {1003, 1004}
-    with (BENCHMARKS / "results" / "tuning_plus.csv").open(encoding="utf-8", newline="") as file:
-        rows = {(row["env"], row["config"], int(row["seed"])) for row in csv.DictReader(file)}
-    assert rows <= {(f"variants:{cell.group.name}", cell.group.configuration, cell.seed) for cell in cells_of(tried)}
-    (rung,) = (
-        group.options
-        for group in read_study(BENCHMARKS / "learning" / "ladder.toml")
-        if (group.name, group.configuration) == ("HalfCheetah-v5", "small_inputs")
-    )
-    assert options["plus"] == rung
+    groups = tried("plus")
+    options = {group.configuration: group.options for group in groups}
+    assert options["three_96_delay_3"] == options_in_the_table("HalfCheetah-v5", "plus")
+    assert {cell.seed for cell in cells_of(groups)} == {1003, 1004}
+    rows = {(row["env"], row["config"], int(row["seed"])) for row in results("tuning_plus")}
+    assert rows <= {(f"variants:{cell.group.name}", cell.group.configuration, cell.seed) for cell in cells_of(groups)}
+    assert options["plus"] == options_in_the_table("HalfCheetah-v5", "small_inputs", "ladder")
 
 
 def test_environments_without_a_preset_have_the_tuned_noise_and_its_page_has_the_results():
     """The study's rule: a higher return where reward is found late, and at least 0.95 of it in the last two tasks."""
-    tried = read_toml(BENCHMARKS / "studies" / "tuning_exploration.toml")["configurations"]
-    options = {name: read_recipe(given.pop("recipe")) | given for name, given in tried.items()}
+    configurations = read_toml(BENCHMARKS / "studies" / "tuning_exploration.toml")["configurations"]
+    options = {name: read_recipe(given.pop("recipe")) | given for name, given in configurations.items()}
     noise = {"noise": "pink", "noise_scale": 0.5}
     assert options["plus_averaged_pink_half"] == options["plus_averaged"] | noise
     added = options["plus_averaged_pink_half"] | {"learning_starts": read_recipe("plus")["learning_starts"]}
     assert preset_config("Unknown-v0") == DDPGConfig(**from_toml(DDPGConfig, added, "the study"))
-    with (BENCHMARKS / "results" / "tuning_exploration.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["measure"] == "evaluation_mean_return"]
+    rows = [row for row in results("tuning_exploration") if row["measure"] == "evaluation_mean_return"]
     final = {(row["env"], row["config"]): float(row["value"]) for row in rows}  # the last of each run
-    page = (BENCHMARKS.parent / "docs" / "options" / "noise.md").read_text(encoding="utf-8")
+    text = page("options/noise")
     pairs = [
         (final[name, "plus_averaged"], final[name, "plus_averaged_pink_half"])
         for name in ("LightPendulumSwingup-v0", "LightHalfCheetah-v0", "HeavyWalker2d-v0")
@@ -143,22 +145,19 @@ def test_environments_without_a_preset_have_the_tuned_noise_and_its_page_has_the
     assert pairs[0][0] < pairs[0][1]
     assert np.mean([pink / usual for usual, pink in pairs[1:]]) >= 0.95
     for usual, pink in pairs:
-        assert f"| {usual:,.0f} | {pink:,.0f} |" in page
+        assert f"| {usual:,.0f} | {pink:,.0f} |" in text
 
 
-def test_the_page_has_the_results_of_the_study_of_critics(monkeypatch):
+def test_the_page_has_the_results_of_the_study_of_critics(tried):
     """Runs have two critics or one, on a body that no table uses."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS / "studies"))
-    tried = read_study(BENCHMARKS / "studies" / "tuning_critics.toml", allow_import=["variants"])
-    assert {group.configuration: group.options["n_critics"] for group in tried} == {"plus": 2, "one_critic": 1}
-    with (BENCHMARKS / "results" / "tuning_critics.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    cells = {(f"variants:{cell.group.name}", cell.group.configuration, str(cell.seed)) for cell in cells_of(tried)}
+    groups, rows = tried("critics"), results("tuning_critics")
+    assert {group.configuration: group.options["n_critics"] for group in groups} == {"plus": 2, "one_critic": 1}
+    cells = {(f"variants:{cell.group.name}", cell.group.configuration, str(cell.seed)) for cell in cells_of(groups)}
     assert {(row["env"], row["config"], row["seed"]) for row in rows} == cells
     returns = {(row["config"], int(row["step"]) // 5_000): f"{float(row['value']):,.0f}" for row in rows}
-    page = (BENCHMARKS.parent / "docs" / "learning" / "holding.md").read_text(encoding="utf-8")
+    text = page("learning/holding")
     for key in (("plus", 15), ("plus", 19), ("plus", 20), ("one_critic", 14), ("plus", 14)):
-        assert returns[key] in page
+        assert returns[key] in text
 
 
 def test_bounding_results_are_collected_from_runs(tmp_path, monkeypatch):
