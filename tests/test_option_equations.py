@@ -162,18 +162,7 @@ v \leftarrow \beta_2 v + (1 - \beta_2) g^2 \qquad
 \theta \leftarrow \theta - \alpha \frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t} \cdot \frac{m}{\sqrt{v} + \epsilon}
 """)  # fmt: skip
 def test_adam_beta1(session):
-    from ddpg.networks.base import make_optimizer, optimizer_of
-
-    theta = v1.get_variable("theta", initializer=[1.0, -2.0], use_resource=True)
-    fed = v1.placeholder(tf.float32, [2])
-    step = make_optimizer(optimizer_of(DDPGConfig(adam_beta1=0.5)), 0.1).apply_gradients([(fed, theta)])
-    session.run(v1.global_variables_initializer())
-    expected, m, v = np.array([1.0, -2.0]), 0, 0
-    for t, g in enumerate(np.array([[1.0, -3.0], [0.5, 2.0], [-4.0, 1e-4]]), 1):
-        session.run(step, {fed: g})
-        m, v = 0.5 * m + 0.5 * g, 0.999 * v + 0.001 * g**2
-        expected = expected - 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.5**t) * m / (np.sqrt(v) + 1e-8)
-        np.testing.assert_allclose(session.run(theta), expected, rtol=1e-5)
+    check_adams_steps(session, beta1=0.5)
 
 
 @states("weight_decay", r"""
@@ -183,18 +172,24 @@ v \leftarrow \beta_2 v + (1 - \beta_2) g^2 \qquad
     \frac{m}{\sqrt{v} + \epsilon}
 """)  # fmt: skip
 def test_weight_decay(session):
+    check_adams_steps(session, decay=0.5)
+
+
+def check_adams_steps(session, beta1=0.9, decay=0.0):
+    """Compare three steps at a rate of 0.1 with the equations."""
     from ddpg.networks.base import make_optimizer, optimizer_of
 
-    theta = v1.get_variable("theta", initializer=[[1.0, -2.0]], use_resource=True)
-    fed = v1.placeholder(tf.float32, [1, 2])
-    step = make_optimizer(optimizer_of(DDPGConfig(weight_decay=0.5)), 0.1).apply_gradients([(fed, theta)])
-    session.run(v1.global_variables_initializer())
     expected, m, v = np.array([[1.0, -2.0]]), 0, 0
-    for t, g in enumerate(np.array([[[1.0, -3.0]], [[0.5, 2.0]]]), 1):
+    theta = v1.get_variable("theta", initializer=expected.astype(np.float32), use_resource=True)
+    fed = v1.placeholder(tf.float32, [1, 2])
+    optimizer = make_optimizer(optimizer_of(DDPGConfig(adam_beta1=beta1, weight_decay=decay)), 0.1)
+    step = optimizer.apply_gradients([(fed, theta)])
+    session.run(v1.global_variables_initializer())
+    for t, g in enumerate(np.array([[[1.0, -3.0]], [[0.5, 2.0]], [[-4.0, 1e-4]]]), 1):
         session.run(step, {fed: g})
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-        adams = 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-8)
-        expected = expected - 0.1 * 0.5 * expected - adams
+        m, v = beta1 * m + (1 - beta1) * g, 0.999 * v + 0.001 * g**2
+        adams = 0.1 * np.sqrt(1 - 0.999**t) / (1 - beta1**t) * m / (np.sqrt(v) + 1e-8)
+        expected = expected - 0.1 * decay * expected - adams
         np.testing.assert_allclose(session.run(theta), expected, rtol=1e-5)
 
 
