@@ -1,4 +1,4 @@
-"""Small environments for tests."""
+"""Small environments for tests, and a policy."""
 
 import gymnasium as gym
 import numpy as np
@@ -14,8 +14,18 @@ def transition_rows(transitions):
     ]
 
 
+class Still:
+    """A policy that takes the action 0, for one observation or a batch, and does not explore."""
+
+    def predict(self, observation, deterministic=True):
+        assert deterministic
+        return np.zeros((*np.shape(observation)[:-1], 1), np.float32), None
+
+
 class Counting(gym.Env):
     """An environment with the observation [episode, step], which identifies every row, and the step as reward.
+
+    ``actions`` and ``seeds`` are those of all steps and resets.
 
     Args:
         length: steps in an episode.
@@ -32,7 +42,7 @@ class Counting(gym.Env):
         self.length, self.truncate, self.nan_at, self.nan_reward_at = length, truncate, nan_at, nan_reward_at
         self.episode = -1
         self.step_number = 0
-        self.actions = []
+        self.actions, self.seeds = [], []
 
     def _observation(self):
         value = np.array([self.episode, self.step_number], np.float64)
@@ -40,6 +50,7 @@ class Counting(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        self.seeds.append(seed)
         self.episode += 1
         self.step_number = 0
         return self._observation(), {}
@@ -51,6 +62,24 @@ class Counting(gym.Env):
         done = self.step_number >= self.length
         reward = np.nan if self.step_number == self.nan_reward_at else float(self.step_number)
         return self._observation(), reward, done and not self.truncate, done and self.truncate, {}
+
+
+class Shown(gym.Env):
+    """Episodes of two steps, whose observations show ``goal``; the last has reward 1 − (action − best)²."""
+
+    def __init__(self, goal, best, action_space):
+        self.goal, self.best, self.action_space = goal, best, action_space
+        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.last = False
+        return np.array([self.goal, 0.0], np.float32), {}
+
+    def step(self, action):
+        ended, self.last = self.last, True
+        reward = 1 - float(np.square(action - self.best).sum()) if ended else 0.0
+        return np.array([self.goal, 1.0], np.float32), reward, ended, False, {}
 
 
 class Shaped(gym.Env):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import ELSEWHERE, SHARED_CHANGES, assert_golden, relative_difference, without_the_change
 from driven import learner_of
-from environments import Counting, Pixels
+from environments import Counting, Pixels, Shown
 from refusals import refuses
 
 from ddpg import DDPG, DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
@@ -367,28 +367,9 @@ def test_save_and_load(tmp_path):
         DDPG.load(tmp_path / "c")
 
 
-class Matching(gym.Env):
-    """Two steps; the last rewards the action that the observation names with 1."""
-
-    def __init__(self, name):
-        self.name = name
-        self.observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.last = False
-        return np.array([self.name, 0.0], np.float32), {}
-
-    def step(self, action):
-        ended, self.last = self.last, True
-        reward = float(ended and action == self.name)
-        return np.array([self.name, 1.0], np.float32), reward, ended, False, {}
-
-
 def test_learns_on_a_vector():
     """Expected values: at the last step 1 for the right action and 0 for the other; a step earlier γ for both."""
-    env = gym.vector.SyncVectorEnv([lambda name=name: Matching(name) for name in (0, 1)])
+    env = gym.vector.SyncVectorEnv([lambda name=name: Shown(name, name, gym.spaces.Discrete(2)) for name in (0, 1)])
     options = {"learning_rate": 1e-2, "tau": 0.05, "gamma": 0.5, "exploration_final": 1.0, "learning_starts": 50}
     config = DQNConfig(hidden=(16,), batch_size=32, updates_per_call=50, jit=False, **options)
     agent = DQN(env, config, seed=0).learn(600)

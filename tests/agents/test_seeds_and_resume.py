@@ -142,16 +142,9 @@ def test_due_updates_survive_a_change_of_options(before, after, tmp_path):
 # -- seeds --------------------------------------------------------------------------------------------
 
 
-class Seeded(Counting):
-    """Records the seeds it was reset with."""
-
-    def __init__(self):
-        super().__init__(7, action_space=SPACES[DDPG])
-        self.seeds = []
-
-    def reset(self, *, seed=None, options=None):
-        self.seeds.append(seed)
-        return super().reset(seed=seed, options=options)
+def in_a_box(kind=Counting):
+    """Return an environment with episodes of seven steps, for DDPG."""
+    return kind(7, action_space=SPACES[DDPG])
 
 
 def seeds_of(agent, steps):
@@ -160,21 +153,22 @@ def seeds_of(agent, steps):
 
 
 def test_an_episodes_seed_depends_on_the_agents_seed_and_its_first_step(tmp_path):
-    other = seeds_of(DDPG(Seeded(), SMALL[DDPG], seed=1), 20)
-    agent = DDPG(Seeded(), SMALL[DDPG], seed=0)
+    other = seeds_of(DDPG(in_a_box(), SMALL[DDPG], seed=1), 20)
+    agent = DDPG(in_a_box(), SMALL[DDPG], seed=0)
     seeds = list(seeds_of(agent, 20))  # episodes begin at 0, 7, 14
     assert len(set(seeds + other)) == 6
     assert None not in seeds
     agent.save(tmp_path / "20")
-    loaded = DDPG.load(tmp_path / "20", Seeded())  # saved within an episode, so new ones begin at 20 and 27
+    loaded = DDPG.load(tmp_path / "20", in_a_box())  # saved within an episode, so new ones begin at 20 and 27
     agent.learn(8)  # one begins at 21
     assert not set(seeds_of(loaded, 8)) & set(agent.env.seeds)
-    exact = DDPG(Seeded(), SMALL[DDPG], seed=0).learn(14)
+    exact = DDPG(in_a_box(), SMALL[DDPG], seed=0).learn(14)
     exact.save(tmp_path / "14")
-    assert seeds_of(DDPG.load(tmp_path / "14", Seeded()), 14) == agent.env.seeds[2:4]  # saved at the end of an episode
+    saved_at_an_end = DDPG.load(tmp_path / "14", in_a_box())
+    assert seeds_of(saved_at_an_end, 14) == agent.env.seeds[2:4]
 
 
-class Fails(Seeded):
+class Fails(Counting):
     """Raises once, in its fifth step."""
 
     def step(self, action):
@@ -188,7 +182,7 @@ class Fails(Seeded):
 def test_after_a_failed_step_a_new_episode_begins(overlap):
     """γ = 0.5, rewards 1 to 4, and 1 after the failure: G is 1, 2.5, 4.25, 6.125, and 1 again."""
     options = {"normalize_rewards": True, "gamma": 0.5, "learning_starts": 0, "overlap": overlap}
-    agent = DDPG(Fails(), SMALL[DDPG].replace(**options), seed=0)
+    agent = DDPG(in_a_box(Fails), SMALL[DDPG].replace(**options), seed=0)
     start, started = agent.behaviour.start, []
     agent.behaviour.start = lambda count: (started.append(count), start(count))
     with refuses(EnvironmentFault, "step 5 episode 1"):
@@ -200,7 +194,7 @@ def test_after_a_failed_step_a_new_episode_begins(overlap):
 
 def test_an_error_in_overlapping_updates_ends_the_episode():
     """The transition of that step is not stored, so the next one must not be linked to the episode."""
-    agent = DDPG(Seeded(), SMALL[DDPG].replace(overlap=True, learning_starts=0), seed=0)
+    agent = DDPG(in_a_box(), SMALL[DDPG].replace(overlap=True, learning_starts=0), seed=0)
 
     class Failing(Callback):
         def on_update(self, agent, metrics):
@@ -218,7 +212,7 @@ def test_an_error_in_on_episode_end_does_not_change_the_next_episodes_seed():
         def on_episode_end(self, agent, episode):
             raise ZeroDivisionError
 
-    agent = DDPG(Seeded(), SMALL[DDPG], seed=0)
+    agent = DDPG(in_a_box(), SMALL[DDPG], seed=0)
     with pytest.raises(ZeroDivisionError):
         agent.learn(10, Failing())
     assert None not in seeds_of(agent, 1)

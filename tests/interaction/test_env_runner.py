@@ -5,7 +5,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import Counting, Pixels, Reusing, ReusingVector, transition_rows
+from environments import Counting, Pixels, Reusing, ReusingVector, Shown, Still, transition_rows
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from refusals import refuses
 
@@ -102,30 +102,12 @@ def test_agent_stores_the_actions_that_it_sent_to_a_vector(mode):
     assert {round(float(a), 4) for a in stored["actions"][:, 0] * 3 + 1} <= {round(float(a), 4) for a in sent[:, 0]}
 
 
-class ShownGoal(gym.Env):
-    """Episodes of 2 steps, of which the last has reward 1 − (a − goal/2)²; observations show the environment's goal."""
-
-    def __init__(self, goal):
-        self.goal = goal
-        self.observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.last = False
-        return np.array([self.goal, 0.0], np.float32), {}
-
-    def step(self, action):
-        ended, self.last = self.last, True
-        reward = 1 - float((action[0] - self.goal / 2) ** 2) if ended else 0.0
-        return np.array([self.goal, 1.0], np.float32), reward, ended, False, {}
-
-
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_agent_learns_on_a_vector(mode):
     """It learns the best action for each goal, and Q as by hand: 1 − (a − goal/2)² in the last step, γ in the first."""
     goals = np.array([-1.0, 0.0, 1.0])
-    env = SyncVectorEnv([lambda goal=goal: ShownGoal(goal) for goal in goals], autoreset_mode=mode)
+    space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    env = SyncVectorEnv([lambda goal=goal: Shown(goal, goal / 2, space) for goal in goals], autoreset_mode=mode)
     config = DDPGConfig(
         **{"hidden": (32,), "activation": "tanh", "batch_size": 32, "learning_starts": 300, "updates_per_call": 50},
         **{"critic_learning_rate": 1e-2, "tau": 0.05, "gamma": 0.5, "noise_scale": 0.5, "jit": False},
@@ -240,12 +222,8 @@ def test_a_single_episode_that_ends_where_the_next_begins_does_not_warn(kind):
 
 
 def test_evaluation_accepts_an_environment_that_reuses_its_array():
-    class Policy:
-        def predict(self, observation, deterministic=True):
-            return np.zeros((1, 1), np.float32), None
-
     env = SyncVectorEnv([Reusing], autoreset_mode=AutoresetMode.SAME_STEP)
-    assert evaluate(Policy(), env, episodes=2, seed=0).returns.tolist() == [6, 6]
+    assert evaluate(Still(), env, episodes=2, seed=0).returns.tolist() == [6, 6]
 
 
 class Replacing(Counting):

@@ -8,6 +8,7 @@ import faulty_envs
 import gymnasium as gym
 import numpy as np
 import pytest
+from environments import Still
 from gymnasium.vector import SyncVectorEnv
 from refusals import lacking, refuses
 
@@ -94,23 +95,16 @@ def test_a_needless_wrapper_is_not_taken_for_a_misspelt_one():
 
 
 def test_a_fault_during_an_evaluation():
-    class Still:
-        def predict(self, observation, deterministic=True):
-            return [0.0], None
-
     with refuses(EnvironmentFault, "step 10 episode 15 seed 3 observation"):
         evaluate(Still(), make_env("faulty/NaN-v0"), 20, seed=3)
     with refuses(UsageError, "seed=-1 0"):
         evaluate(Still(), make_env("faulty/None-v0"), 20, seed=-1)
 
 
-class Tolerant:
+class Tolerant(Still):
     """A policy with the agents' option to drop bad transitions."""
 
     config = types.SimpleNamespace(on_bad_transition="drop")
-
-    def predict(self, observation, deterministic=True):
-        return np.zeros((*np.shape(observation)[:-1], 1), np.float32), None
 
 
 @pytest.mark.parametrize("vector", [False, True])

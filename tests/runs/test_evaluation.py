@@ -6,7 +6,7 @@ import operator
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import Counting, ReusingVector, Walk
+from environments import Counting, ReusingVector, Still, Walk
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from refusals import refuses
 
@@ -90,25 +90,20 @@ def test_each_environment_of_a_vector_contributes_its_first_episodes(mode, kind,
 
 def test_short_episodes_are_not_preferred():
     env = SyncVectorEnv([lambda: Counting(2), lambda: Counting(20)])
-    lengths = evaluate(Constant(), env, 6).lengths
+    lengths = evaluate(Still(), env, 6).lengths
     assert sorted(lengths) == [2, 2, 2, 20, 20, 20]
-
-
-class Constant:
-    def predict(self, observation, deterministic=True):
-        return np.zeros((*np.shape(observation)[:-1], 1), np.float32), None
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_vector_that_reuses_its_arrays(mode):
-    result = evaluate(Constant(), ReusingVector(mode), 5)
+    result = evaluate(Still(), ReusingVector(mode), 5)
     assert sorted(rows_of(result)) == sorted([(6, 3, True), (6, 3, False), *[(10, 4, n % 2 == 0) for n in range(3)]])
 
 
 def test_successes_are_reported_only_if_every_episode_reports_one():
-    assert evaluate(Constant(), Counting(3), 2).successes is None
+    assert evaluate(Still(), Counting(3), 2).successes is None
     env = SyncVectorEnv([Walk, lambda: Walk(says_success=False)])
-    assert evaluate(Constant(), env, 2).successes is None
+    assert evaluate(Still(), env, 2).successes is None
     result = evaluate(Linear(), SyncVectorEnv([Walk] * 2), 8, seed=1)
     assert result.summary()["success_rate"] == (result.returns > 0).mean()
     assert 0 < result.summary()["success_rate"] < 1
@@ -126,7 +121,7 @@ def test_infos_of_each_environment_as_a_list():
                 infos["final_info"] = [{"is_success": success[i]} if ended[i] else None for i in range(self.num_envs)]
             return *rest, infos
 
-    successes = evaluate(Constant(), Listing(AutoresetMode.SAME_STEP), 4).successes
+    successes = evaluate(Still(), Listing(AutoresetMode.SAME_STEP), 4).successes
     assert sorted(successes) == [False, False, True, True]
 
 
@@ -194,7 +189,7 @@ def test_evaluating_in_another_environment_keeps_the_training_episode():
         (Linear(), "Pendulum-v1", {}, "env='Pendulum-v1' Env VectorEnv"),
         (Linear(), (Walk().observation_space, Walk().action_space), {}, "Env VectorEnv"),
         (Linear(), SyncVectorEnv([Walk], autoreset_mode=AutoresetMode.DISABLED), {}, "autoreset_mode"),
-        (Constant(), Counting(3, nan_reward_at=2), {}, "reward nan"),
+        (Still(), Counting(3, nan_reward_at=2), {}, "reward nan"),
     ],
 )
 def test_bad_arguments_are_refused(policy, env, options, message):

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from environments import Still
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, evaluate
 from ddpg.runs.evaluation import Evaluation
@@ -51,11 +52,6 @@ class Echo(gym.Env):
         self.left -= 1
         reward = float(np.sum(action)) + (self.drawn if self.left == 0 else 0.0)
         return np.zeros(2, np.float32), reward, self.left == 0, False, {}
-
-
-class Still:
-    def predict(self, observation, deterministic=True):
-        return np.zeros(1, np.float32), None
 
 
 def test_episodes_start_differently_and_a_seed_repeats_them():

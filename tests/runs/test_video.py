@@ -7,7 +7,7 @@ import pathlib
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import Counting
+from environments import Counting, Still
 from full_disk import files_no_larger_than
 from PIL import Image
 from refusals import refuses
@@ -36,12 +36,6 @@ def drawn_with(**changes):
     for name, value in changes.items():
         setattr(env, name, value)
     return env
-
-
-class Still:
-    def predict(self, observation, deterministic):
-        assert deterministic
-        return np.zeros(1, np.float32), None
 
 
 def shades(path):
