@@ -606,27 +606,13 @@ def resealed(exported, folder, change):
     return folder
 
 
-def grow(about):
-    """Append steps that double the number of outputs."""
-    program, axis = about["program"], next(name for name, spec in about["arrays"].items() if spec["shape"] == [2])
-    start = program["size"]
-    program["steps"] += [
-        {"operation": "AddV2", "inputs": [program["result"]] * 2, "output": start},
-        {"operation": "ConcatV2", "inputs": [start, start, int(axis)], "output": start + 1},
-    ]
-    program["size"] += 2
-    program["result"] = start + 1
-
-
+# What is wrong in a program itself is in test_policy_file_widths.py and test_policy_file_forged.py.
 FORGED = {
     "an unknown operation": (lambda w: w["program"]["steps"][0].update(operation="eval"), "operation 'eval'"),
-    "a register ahead": (lambda w: w["program"]["steps"][0].update(inputs=[9, 1]), ""),
-    "a register twice": (lambda w: w["program"]["steps"][1].update(output=w["program"]["steps"][0]["output"]), "again"),
     "no such register": (lambda w: w["program"].update(result=99), "register 99"),
     "another space": (lambda w: w["action_space"].update(shape=[2, 1], low=0.0, high=1.0), "4"),
     "wider observations": (lambda w: w["observation_space"].update(shape=[7]), ""),
     "an additional field": (lambda w: w.update(code="import os"), "unknown field code"),
-    "growth": (grow, "ConcatV2"),
     "kind": (lambda w: w.update(kind="onnx"), "'onnx'"),
     "format": (lambda w: w.update(format=2), "format 2"),
     "array": (lambda w: w["arrays"].popitem(), ""),

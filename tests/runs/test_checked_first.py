@@ -146,17 +146,6 @@ def test_on_bad_transition_can_be_changed_on_resume(before, after, tmp_path):
     assert {bool(value) for step, value in dropped.items() if step > 100} == {after == "drop"}
 
 
-def test_a_fault_during_training_leaves_the_checkpoints(tmp_path):
-    with refuses(EnvironmentFault, "faulty/Infinity-v0 step 10"):
-        train(
-            "faulty/Infinity-v0",
-            SMALL,
-            **{"seed": 0, "total_timesteps": 400, "evaluation_interval": 100, "evaluation_episodes": 1},
-            **{"root": tmp_path, "progress_bar": False},
-        )
-    assert (tmp_path / "faulty/Infinity-v0/1/checkpoints/100/manifest.json").exists()
-
-
 def test_dropped_transitions_are_in_the_metrics(tmp_path):
     run = train(
         "faulty/NaNOnce-v0",
