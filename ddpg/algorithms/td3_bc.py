@@ -35,8 +35,10 @@ class TD3BCUpdate(TD3Update):
     @classmethod
     def build(cls, config: Any, spaces: Spaces) -> TD3Update:
         """See :meth:`ddpg.algorithms.base.Update.build`."""
-        kind = CrossQUpdate if CrossQUpdate.is_enabled(config) else TD3Update
-        update = kind.build(config, spaces)
+        selects_joint_pass = cls is TD3BCUpdate and CrossQUpdate.is_enabled(config)
+        update = CrossQUpdate.build(config, spaces) if selects_joint_pass else super().build(config, spaces)
+        if not cls.is_enabled(config):  # a class derived from this one, with bc_alpha=0
+            return update
         path = update.actor.policy_gradient
         cloned: Any = functools.partial(cloning, path, config.bc_alpha)
         cloned.__name__, cloned.sign_is_checked = getattr(path, "__name__", repr(path)), sign_check.is_checked(path)

@@ -8,7 +8,7 @@ import pytest
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.algorithms import ddpg
+from ddpg.algorithms import ddpg, td3_bc
 from ddpg.algorithms.registry import ALGORITHMS, Algorithm
 
 SPACES = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (1,))
@@ -22,6 +22,13 @@ class CautiousConfig(DDPGConfig):
 @dataclasses.dataclass(frozen=True)
 class CautiousUpdate(ddpg.DDPGUpdate):
     """DDPG with a target that is lowered by a constant."""
+
+    def target(self, batch):
+        return super().target(batch) - self.config.caution
+
+
+class CautiousCloning(td3_bc.TD3BCUpdate):
+    """TD3+BC with the same target."""
 
     def target(self, batch):
         return super().target(batch) - self.config.caution
@@ -59,6 +66,21 @@ def test_a_variant_changes_only_its_term(registered, jit, tmp_path):
     assert loaded.config == agent.config
     assert type(loaded.symbolic_update) is CautiousUpdate
     assert agent.update(4) == loaded.update(4)
+
+
+@pytest.mark.parametrize("options", [{"bc_alpha": 2.5}, {"bc_only": True}, {}])
+def test_an_update_derived_from_behaviour_cloning_has_its_own_target_and_clones_as_its_options_say(
+    options, monkeypatch
+):
+    """The loss is (1 − 3 − Q)² with Q of nearly 0; without caution the actor is that of the supplied update."""
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, CautiousCloning))
+    options = OPTIONS | options | {"n_critics": 2, "jit": False}
+    agent, metrics = learned(CautiousConfig(**options, caution=3.0))
+    assert type(agent.symbolic_update) is CautiousCloning
+    assert metrics["critic_loss"] == pytest.approx(4, rel=0.2)
+    agents = learned(CautiousConfig(**options))[0], learned(DDPGConfig(**options))[0]
+    for one, other in zip(*(agent.session.run(agent.actor.variables) for agent in agents), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_options_without_a_registry_entry_are_refused():
