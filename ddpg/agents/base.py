@@ -54,6 +54,7 @@ class Agent(TFAgent, abc.ABC):
     """
 
     config_class: ClassVar[type[AgentConfig]]
+    update_class: ClassVar[type[Update]] = Update
 
     if not TYPE_CHECKING:  # a type checker would take every attribute for one that exists
 
@@ -133,8 +134,21 @@ class Agent(TFAgent, abc.ABC):
         )
 
     def build_update(self) -> Update:
-        """Build the networks that the options describe, in the default graph, and return their update."""
-        return update_of(self.config).build(self.config, self._learned_spaces)
+        """Build the networks that the options describe, in the default graph, and return their update.
+
+        Raises:
+            UsageError: if a user's own update cannot be built, or is none for this agent.
+        """
+        kind, expected = update_of(self.config), self.update_class
+        with kind.own_code():
+            update = kind.build(self.config, self._learned_spaces)
+        if not isinstance(update, expected):
+            raise UsageError(
+                f"{kind.__name__}.build returned a {type(update).__name__}, and {type(self).__name__} needs a "
+                f"{expected.__name__}; derive {kind.__name__} from it, or name an agent of your own in the registry, "
+                "as 'module:Class'"
+            )
+        return update
 
     # -- what subclasses define -----------------------------------------------------------------------
 

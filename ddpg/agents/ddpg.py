@@ -59,6 +59,7 @@ class DDPG(OffPolicyAgent):
     """
 
     config_class = DDPGConfig
+    update_class = DDPGUpdate
     config: DDPGConfig
 
     def __init__(

@@ -42,6 +42,7 @@ class DQN(OffPolicyAgent):
     """
 
     config_class = DQNConfig
+    update_class = DQNUpdate
     config: DQNConfig
 
     def __init__(

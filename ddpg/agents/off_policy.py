@@ -1,6 +1,7 @@
 """The base class of DDPG and DQN: an agent that learns in an environment, and is saved, loaded and exported."""
 
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from ddpg.checkpoints import checkpoint
 from ddpg.config.algorithm_options import AgentConfig, DDPGConfig, DQNConfig
 from ddpg.config.imports import is_reference
 from ddpg.config.name_hints import LEARN, refuse_unknown
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.exports.export import export
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction.env_errors import check_timeout
@@ -248,4 +249,13 @@ def load_agent(path: str | Path, env: Any = None, which: str = "latest", **optio
 
 def _agent_class(name: str) -> type[OffPolicyAgent]:
     module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        found = error
+    if not (inspect.isclass(found) and issubclass(found, OffPolicyAgent)):
+        raise UsageError(
+            f"the registry names the agent {brief(name)} for an algorithm ({brief(found)}); expected 'module:Class', a "
+            "class derived from DDPG or DQN"
+        )
+    return found

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from ddpg.errors import UsageError, brief
+from ddpg.errors import UsageError, brief, own_code
 from ddpg.gradients.backward import huber_weights, weight_gradient
 from ddpg.networks.base import Network
 from ddpg.networks.value import Prediction, ValueNetwork
@@ -117,6 +117,13 @@ class Update(abc.ABC):
     config: Any
 
     @classmethod
+    def own_code(cls) -> contextlib.AbstractContextManager[None]:
+        """Return a context that turns exceptions into one line if the class is the user's own (:func:`own_code`)."""
+        if cls.__module__.partition(".")[0] == __name__.partition(".")[0]:
+            return contextlib.nullcontext()
+        return own_code(f"the update {cls.__name__}", cls)
+
+    @classmethod
     @abc.abstractmethod
     def build(cls, config: Any, spaces: Spaces) -> "Update":
         """Build the networks in the default graph and return their update.
@@ -207,20 +214,29 @@ class Update(abc.ABC):
     def first_step(self, batch: Batch) -> tuple[tf.Tensor, Metrics]:
         """Return y and the metrics of the first optimiser step of an update."""
         y = self.target(batch)
+        if not isinstance(y, tf.Tensor):
+            raise UsageError(f"{type(self).__name__}.target returned {brief(y)}; expected y, a tensor [B, 1]")
         # y comes first: the step's training pass updates batch-norm statistics that y's inference pass reads.
         with tf.control_dependencies([y] if self.target_reads_online else []):
-            return y, self.steps[0](batch, y)
+            return y, self._made(self.steps[0], batch, y)
 
     def later_steps(self, batch: Batch, y: tf.Tensor, metrics: Metrics) -> Metrics:
         """Complete the update that :meth:`first_step` began; return as :meth:`update_op` does."""
         for step in self.steps[1:]:
             with tf.control_dependencies(list(metrics.values())):
-                metrics = metrics | step(batch, y)
+                metrics = metrics | self._made(step, batch, y)
         check_metrics(self, metrics)
         with tf.control_dependencies(list(metrics.values())):
             moved = self.update_targets()
         with tf.control_dependencies([moved]):
             return {name: tf.identity(value) for name, value in metrics.items()}
+
+    def _made(self, step: OptimizerStep, batch: Batch, y: tf.Tensor) -> Metrics:
+        metrics = step(batch, y)
+        if not isinstance(metrics, dict):
+            kind = type(self).__name__
+            raise UsageError(f"a step of {kind} returned {brief(metrics)}; expected its metrics, tensors by name")
+        return metrics
 
 
 def bootstrap(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:

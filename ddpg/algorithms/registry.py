@@ -77,6 +77,12 @@ def algorithm_named(name: str) -> Algorithm:
             f"algorithm={name!r} must be an Algorithm, or the options class or the name of one that the module "
             f"{module.__name__!r} registers, and is {brief(found)}{did_you_mean(attribute, known)}"
         )
+    for given, expected in ((found.config, AgentConfig), (found.update, Update)):
+        if not (inspect.isclass(given) and issubclass(given, expected)):
+            raise UsageError(
+                f"algorithm={name!r} has {brief(given)} in place of a class derived from {expected.__name__}; give "
+                "Algorithm the class of options, then that of updates"
+            )
     ALGORITHMS[name], CONFIGS[name] = found, found.config
     return found
 

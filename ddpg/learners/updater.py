@@ -61,6 +61,7 @@ class Updater:
         self.num_updates, self.metrics = 0, update.metrics
         self._update, self._config, self._sampler, self._rng, self._fetch = update, config, sampler, rng, fetch
         self._normaliser = normaliser
+        self._variables = self._names_of_variables()
         self.compile_seconds: float | None = None
 
     @functools.cached_property
@@ -200,25 +201,40 @@ class Updater:
 
     @contextlib.contextmanager
     def _first_update(self) -> Iterator[None]:
-        """Turn TensorFlow's error about an operation that it cannot run into one line, until the first update is made.
+        """Turn an exception about an operation that TensorFlow cannot run, or in a user's own update, into one line.
+
+        From the second call of updates on they pass as they are.
 
         Raises:
-            UsageError: if the block raises such an error before the first update is made.
+            UsageError: if the block raises such an exception before the first update is made.
         """
-        try:
+        if self.compile_seconds is not None:
             yield
-        except (tf.errors.OpError, LookupError) as error:
-            if self.compile_seconds is not None:
-                raise
-            if isinstance(error, tf.errors.OpError):
+            return
+        with self._update.own_code():
+            try:
+                yield
+            except tf.errors.OpError as error:
+                if late := sorted(self._names_of_variables() - self._variables):
+                    raise UsageError(
+                        f"{', '.join(late)} was made together with the ops of the update, too late to have a value or "
+                        f"to be saved; make variables in {type(self._update).__name__}.build (a path or a loss can "
+                        "have none)"
+                    ) from error
                 compiled = isinstance(self.learner, XLALearner)
                 who = "XLA cannot compile this update" if compiled else "TensorFlow cannot run this update"
                 advice = "set jit=False (--no-jit), which needs no compiler" if compiled else "use other operations"
                 raise UsageError(f"{who}: {reason_of(error)}; {advice}") from error
-            what = str(error).partition(". ")[0]
-            if "gradient" not in what.lower():
-                raise
-            raise UsageError(f"TensorFlow cannot differentiate this update: {what}; use other operations") from error
+            except LookupError as error:
+                what = str(error).partition(". ")[0]
+                if "gradient" not in what.lower():
+                    raise
+                who = "TensorFlow cannot differentiate this update"
+                raise UsageError(f"{who}: {what}; use other operations") from error
+
+    def _names_of_variables(self) -> set[str]:
+        variables = self._update.value.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
+        return {variable.name for variable in variables}
 
     def _check_own_paths(self, session: tf.compat.v1.Session, batch: Batch) -> None:
         """Warn, before the first update, if a user's own path makes Q smaller or the TD error larger.

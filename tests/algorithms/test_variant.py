@@ -1,15 +1,19 @@
 """A new algorithm is an update that changes a term of another, a class of options, and a line in the registry."""
 
 import dataclasses
+import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.agents.off_policy import agent_for
 from ddpg.algorithms import ddpg, td3_bc
-from ddpg.algorithms.registry import ALGORITHMS, Algorithm
+from ddpg.algorithms.registry import ALGORITHMS, Algorithm, algorithm_named
+from ddpg.config.imports import imports_allowed
 
 SPACES = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (1,))
 
@@ -97,3 +101,45 @@ def test_metrics_are_those_named_by_the_class(registered, options, monkeypatch):
     monkeypatch.setattr(CautiousUpdate, "metrics", ddpg.DDPGUpdate.metrics[1:])
     with refuses(UsageError, "CautiousUpdate.metrics ['critic_loss']"):
         learned(config)
+
+
+def of_update(**members):
+    """Return the algorithm of an update that has ``members`` in place of DDPG's."""
+    own = type("Own", (ddpg.DDPGUpdate,), {"__module__": __name__, **members})
+    return Algorithm(CautiousConfig, dataclasses.dataclass(frozen=True)(own))
+
+
+def late_target(update, batch):
+    with tf.compat.v1.variable_scope("late", reuse=tf.compat.v1.AUTO_REUSE):
+        shift = tf.compat.v1.get_variable("shift", [], use_resource=True)
+    return ddpg.DDPGUpdate.target(update, batch) + shift
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"target": lambda update, batch: update.config.cautoin}, "Own cautoin test_variant.py line"),
+        ({"target": lambda update, batch: None}, "Own.target None"),
+        ({"critic_step": lambda update, batch, y: None}, "Own None metrics"),
+        ({"target": late_target}, "late/shift:0 Own.build"),
+        ({"build": classmethod(lambda kind, config, spaces: config.cautoin)}, "Own cautoin test_variant.py line"),
+        ({"build": classmethod(lambda kind, config, spaces: None)}, "Own.build NoneType DDPGUpdate"),
+    ],
+)
+def test_a_mistake_in_an_update_is_one_line(members, message, monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "Cautious", of_update(**members))
+    with refuses(UsageError, message):
+        learned(CautiousConfig(**OPTIONS, jit=False))
+
+
+@pytest.mark.parametrize("agent", ["test_variant:Missing", "test_variant.Agent", "test_variant:CautiousConfig"])
+def test_an_agent_that_is_none_is_refused(agent, monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, CautiousUpdate, agent))
+    with refuses(UsageError, agent):
+        agent_for(SPACES[1], CautiousConfig())
+
+
+def test_classes_of_an_algorithm_in_the_wrong_order_are_refused(monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "Swapped", Algorithm(CautiousUpdate, CautiousConfig), raising=False)
+    with imports_allowed([__name__]), refuses(UsageError, "Swapped CautiousUpdate AgentConfig"):
+        algorithm_named(f"{__name__}:Swapped")
