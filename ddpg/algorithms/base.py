@@ -276,6 +276,13 @@ def apply_and_report(network: Network, gradients: list, metrics: Metrics) -> Met
         return {name: tf.identity(value) for name, value in metrics.items()}
 
 
+def _short(result: Any) -> str:
+    """Return what a path returned in place of pairs, shortened; of a collection its type and the number of items."""
+    if isinstance(result, (dict, list, tuple, set)):
+        return f"a {type(result).__name__} of {len(result)}"
+    return brief(result)
+
+
 def check_gradients(pairs: Any, variables: Sequence, path: str) -> None:
     """Check that ``pairs`` is ``[(gradient, variable)]`` with one gradient for each of ``variables``, in any order.
 
@@ -286,7 +293,7 @@ def check_gradients(pairs: Any, variables: Sequence, path: str) -> None:
     """
     expected = f"expected [(gradient, variable)] with a gradient for each of {[v.name for v in variables]}"
     if not isinstance(pairs, (list, tuple)) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
-        raise UsageError(f"{path} returned {pairs!r}; {expected}")
+        raise UsageError(f"{path} returned {_short(pairs)}; {expected}")
     empty = [getattr(variable, "name", variable) for gradient, variable in pairs if gradient is None]
     if empty:
         raise UsageError(f"{path} returned no gradient (None) for {empty}: its loss does not reach them; {expected}")

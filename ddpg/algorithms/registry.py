@@ -1,7 +1,8 @@
 """The registry of algorithms: the options, the update and the agent of each name."""
 
+import dataclasses
 import inspect
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ddpg.algorithms.base import Update
 from ddpg.algorithms.crossq import CrossQUpdate
@@ -93,14 +94,33 @@ def update_of(config: AgentConfig) -> type[Update]:
     Raises:
         UsageError: as :func:`algorithm_of`, or if the algorithm's update would ignore a variant's options.
     """
-    name = algorithm_of(config)
+    return checked_update(algorithm_of(config), config)
+
+
+def checked_update(name: str, config: AgentConfig) -> type[Update]:
+    """Return as :func:`update_of`, of an algorithm by its name.
+
+    Raises:
+        UsageError: if the algorithm's update would ignore a variant's options.
+    """
     update = ALGORITHMS[name].update
     for variant in VARIANTS:
         if variant.is_enabled(config) and not issubclass(update, variant):
             if not issubclass(variant, update):
                 raise UsageError(
-                    f"{name}'s {update.__name__} would ignore options of {variant.__name__} that are set; "
-                    f"derive it from {variant.__name__}, or leave them off"
+                    f"{name}'s {update.__name__} would ignore {', '.join(_enabling(variant, config))}, which "
+                    f"{variant.__name__} is for; derive {update.__name__} from it, or leave that off"
                 )
             return variant
     return update
+
+
+def _enabling(variant: Any, config: AgentConfig) -> list[str]:
+    """Return the options that enable a variant, as text, ``n_critics=2``."""
+    found = []
+    for field in dataclasses.fields(config):
+        alone, value = DDPGConfig(), getattr(config, field.name)
+        object.__setattr__(alone, field.name, value)  # unchecked: the option may need others
+        if variant.is_enabled(alone):
+            found.append(f"{field.name}={brief(value)}")
+    return found

@@ -491,3 +491,14 @@ def own_options(algorithm: str, usual: "type[AgentConfig]", env_id: str) -> "typ
             f"{usual.__name__}; take another environment or algorithm"
         )
     return kind
+
+
+def check_own_options(algorithm: str, config: "AgentConfig") -> None:
+    """Refuse options that the update of a user's own algorithm, from :func:`own_options`, would ignore.
+
+    Raises:
+        UsageError: if there are any.
+    """
+    from ddpg.algorithms.registry import checked_update
+
+    checked_update(algorithm, config)

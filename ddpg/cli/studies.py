@@ -15,6 +15,7 @@ from ddpg.cli.command import (
     JSONOption,
     ProgressOption,
     WithImports,
+    check_own_options,
     inspect_environment,
     own_options,
 )
@@ -26,6 +27,7 @@ from ddpg.progress import progress_message
 from ddpg.studies.slurm_commands import SlurmOptions
 
 if TYPE_CHECKING:
+    from ddpg.config.algorithm_options import AgentConfig
     from ddpg.studies.scheduler import StudyOutcome
     from ddpg.studies.search_space import Check
     from ddpg.studies.study_report import Report
@@ -104,7 +106,7 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
             from ddpg.studies.study import read_study
 
             with self.imports_allowed(), progress_message("checking the cells", self.progress_bar):
-                groups = read_study(path, self.allow_import, own_options)
+                groups = read_study(path, self.allow_import, own_options, check_own_options)
             run_directory.check_root(root)
             outcome = run_study(
                 path,
@@ -260,7 +262,13 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             wrappers=list(self.wrap),
             options=base,
         )
-        check = training_check(env, total, here=self.engine == "process")
+        in_environment = training_check(env, total, here=self.engine == "process")
+
+        def check(config: "AgentConfig") -> None:
+            in_environment(config)
+            if self.algorithm is not None:
+                check_own_options(self.algorithm, config)
+
         space = read_space(algorithm, base, self.space, check)
         return plan_of(cells, kind(**usual).to_json(), space, self.tuning_seed, self.prune), check
 

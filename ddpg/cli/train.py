@@ -14,6 +14,7 @@ from ddpg.cli.command import (
     WithImports,
     WithTracker,
     allowing_imports,
+    check_own_options,
     flags_of,
     import_with_tensorflow,
     inspect_environment,
@@ -143,12 +144,14 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
                 if references_in(values.values()):
                     import_with_tensorflow(say=found["progress_bar"])  # their modules would import it without a message
                 config = kind(**values)
+                if first["algorithm"] is not None:
+                    check_own_options(algorithm, config)
         except UsageError as error:
-            if recipe is not None or preset.recipe is None:
+            usual = preset.recipe if recipe is None else recipe
+            if first["recipe"] is not None or usual is None:
                 raise
             raise UsageError(
-                f"{error} (the defaults of {name} are those of the recipe {preset.recipe}; "
-                f"for plain DDPG give --recipe ddpg)"
+                f"{error} (the defaults of {name} are those of the recipe {usual}; for plain DDPG give --recipe ddpg)"
             ) from None
         if buffer_note and config.buffer_size == buffer and not helped:
             print_to_stderr(buffer_note)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ddpg.config.imports import name_of
 from ddpg.config.options import Options, document_options, option
 from ddpg.errors import UsageError
-from ddpg.policies.noise import NOISES, Noise
+from ddpg.policies.noise import NOISES, Noise, make_noise
 from ddpg.policies.schedules import SCHEDULES
 from ddpg.replay.priorities import KINDS
 
@@ -243,7 +244,7 @@ class AgentConfig(Options):
         self._check_not_negative("weight_decay")
         for name, default in (("adam_beta1", 0.9), ("weight_decay", 0.0)):
             if getattr(self, name) != default and self.optimizer != "adam":
-                raise UsageError(f"{name}={getattr(self, name)} needs optimizer='adam', got {self.optimizer!r}")
+                raise UsageError(f"{name}={getattr(self, name)} needs optimizer='adam', got {name_of(self.optimizer)}")
         if self.compiler == "native" and not self.jit:
             raise UsageError("compiler='native' compiles the updates, and jit=False does not; set one of the two")
         if self.precision != "float32" and (self.compiler == "xla" or not self.jit):
@@ -274,7 +275,7 @@ class AgentConfig(Options):
             )
         if self.prioritised == "lap" and self.critic_loss != "mse":
             raise UsageError(
-                f"prioritised='lap' includes the Huber loss; leave critic_loss={self.critic_loss!r} at 'mse'"
+                f"prioritised='lap' includes the Huber loss; leave critic_loss={name_of(self.critic_loss)} at 'mse'"
             )
         if self.prioritised == "lap" and self.clip_delta is not None:
             raise UsageError(
@@ -441,8 +442,8 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         ):
             raise UsageError(
                 f"critic={self.critic!r} has a loss of its own, the cross-entropy with a stopped target, but got "
-                f"critic_loss={self.critic_loss!r} and td_target={self.td_target!r}; leave critic_loss at 'mse' and "
-                "td_target at 'stop_gradient' or 'placeholder'"
+                f"critic_loss={name_of(self.critic_loss)} and td_target={name_of(self.td_target)}; leave critic_loss "
+                "at 'mse' and td_target at 'stop_gradient' or 'placeholder'"
             )
         if self.critic == "distributional" and self.target_spread:
             raise UsageError(
@@ -478,7 +479,17 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
                 "larger noise_scale"
             )
         self._check_positive("noise_dt")
+        if isinstance(self.noise, str):  # refuses values that this noise cannot have
+            make_noise(self.noise, self.noise_scale, self.noise_theta, self.noise_dt, (1, 1))
         self._check_fractions("exploration_initial", "exploration_final")
+        if self.critic_network is None:
+            layers = len(self.hidden)
+            self._check(self.action_layer < layers, "action_layer", f"below {layers}, the number of layers in hidden")
+        if self.pre_activation_penalty and self.bounding in ("inverting", "zeroing"):
+            raise UsageError(
+                f"pre_activation_penalty={self.pre_activation_penalty} is for bounding='squashing', and bounding="
+                f"{self.bounding!r} has no tanh to saturate; leave it at 0"
+            )
 
 
 @document_options

@@ -29,6 +29,7 @@ from ddpg.runs.env_factory import (
     full_id,
     make_env,
 )
+from ddpg.studies.search_space import training_check
 from ddpg.workers.worker_options import COLLECTORS, check_collector, check_options
 
 _NAME = r"[A-Za-z0-9][\w.+=-]*"  # allowed names of a configuration, which are also folder names
@@ -150,6 +151,10 @@ def cells_of(groups: Sequence[Group]) -> list[Cell]:
     return [Cell(group, group.seeds[index]) for index in range(longest) for group in groups if index < len(group.seeds)]
 
 
+OptionsOf = Callable[[str, type[AgentConfig], str], type[AgentConfig]]
+CheckOwn = Callable[[str, AgentConfig], None]
+
+
 def _without_own_algorithms(name: str, usual: type[AgentConfig], env_id: str) -> type[AgentConfig]:
     raise UsageError(f"algorithm={name!r} is one of your own; give options_of, which returns the class of its options")
 
@@ -157,7 +162,8 @@ def _without_own_algorithms(name: str, usual: type[AgentConfig], env_id: str) ->
 def read_study(
     path: str | Path,
     allow_import: Sequence[str] = (),
-    options_of: Callable[[str, type[AgentConfig], str], type[AgentConfig]] = _without_own_algorithms,
+    options_of: OptionsOf = _without_own_algorithms,
+    check_own: CheckOwn = lambda name, config: None,
 ) -> list[Group]:
     """Read and check the TOML file of a study (docs/studies.md).
 
@@ -167,6 +173,7 @@ def read_study(
             as ``module:Name``.
         options_of: returns the options class of a custom algorithm, given its name, the options class of the built-in
             algorithm, and the environment's id. The caller provides it, because algorithms import TensorFlow.
+        check_own: refuses options, with a ``UsageError``, that a custom algorithm does not use, given its name.
 
     Raises:
         UsageError: if a field is unknown or has an invalid value, an environment or recipe does not exist, options do
@@ -185,7 +192,8 @@ def read_study(
         found: list[list[Group]] = []
         for env_id, table in tables.items():
             with imports_allowed(allow_import):
-                found.append([*_groups(path, env_id, common | table, configurations, allow_import, options_of)])
+                own = options_of, check_own
+                found.append([*_groups(path, env_id, common | table, configurations, allow_import, *own)])
             if sum(len(group.seeds) for groups in found for group in groups) > MAX_CELLS:
                 raise UsageError(f"more than {MAX_CELLS} cells; give fewer seeds, or divide it into several studies")
         _check_unique([groups[0].name for groups in found if groups])
@@ -209,7 +217,8 @@ def _groups(
     values: dict[str, Any],
     configurations: Mapping[str, Any],
     allow_import: Sequence[str],
-    options_of: Callable[[str, type[AgentConfig], str], type[AgentConfig]],
+    options_of: OptionsOf,
+    check_own: CheckOwn,
 ) -> Iterator[Group]:
     """Yield the groups of an environment."""
     check_imports([env_id], "it", allow_import)
@@ -220,6 +229,7 @@ def _groups(
     own_id = env_id_of(env)
     env_id, usual = full_id(env_id, own_id), algorithm_for(env.action_space)
     close_quietly(env)
+    check_in_environment = training_check(env, 0, here=False)  # the engine, and so the machine, is not known
     for part in own_id.split("/"):
         _check_length("environment", part)
     for name in settings.configurations or configurations:
@@ -232,6 +242,9 @@ def _groups(
             collector, workers = _collector_of(settings, changes)
             given = (preset.options_for(kind, total) if base is None else base) | changes
             config = kind(**from_toml(kind, given, kind.__name__, hints_for(kind, own_id)))
+            if algorithm != usual:
+                check_own(algorithm, config)
+            check_in_environment(config)
             check_collector(collector, workers, None)
             if collector != "local":
                 check_options(config, settings.n_envs)

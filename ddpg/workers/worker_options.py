@@ -4,6 +4,7 @@ import multiprocessing
 from typing import Any
 
 from ddpg.config.algorithm_options import AgentConfig
+from ddpg.config.imports import name_of
 from ddpg.errors import UsageError, brief, did_you_mean, import_optional
 from ddpg.interaction.validation import validate_int, validate_text
 
@@ -69,7 +70,7 @@ def check_options(config: AgentConfig, n_envs: int = 1) -> None:
     noise = getattr(config, "noise", None)
     reasons = {
         f"n_envs={n_envs}": n_envs != 1 and "each worker has one environment; take more workers",
-        f"noise={brief(noise)}": noise is not None
+        f"noise={name_of(noise)}": noise is not None
         and not isinstance(noise, str)
         and "checkpoints hold what such an object remembers, and it would be in the workers",
         f"parameter_noise={getattr(config, 'parameter_noise', 0)}": getattr(config, "parameter_noise", 0) > 0

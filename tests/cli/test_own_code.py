@@ -20,7 +20,7 @@ from ddpg import DDPGConfig, DQNConfig, UsageError, load_policy
 from ddpg.agents.off_policy import load_agent
 from ddpg.algorithms.registry import ALGORITHMS
 from ddpg.checkpoints import checkpoint
-from ddpg.cli.command import own_options
+from ddpg.cli.command import check_own_options, own_options
 from ddpg.cli.main import main
 from ddpg.cli.studies import Tune
 from ddpg.config.algorithm_options import CONFIGS
@@ -270,6 +270,7 @@ WRONG = {
     f"--algorithm own_code:Cautious --cautoin 1 {ALLOW}": "--cautoin --caution",
     f"--algorithm own_code:Cautious --caution much {ALLOW}": "caution 'much'",
     "--algorithm plus": "algorithm 'plus' --recipe",
+    f"--algorithm own_code:Cautious --n-critics 2 --policy-delay 3 {ALLOW}": "n_critics=2 policy_delay=3 TD3Update",
 }
 
 
@@ -282,6 +283,20 @@ def test_mistakes_are_one_line(flags, folder, capsys):
     line = stderr_line(capsys)
     with refuses(UsageError, WRONG[flags]):
         raise UsageError(line)
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("HalfCheetah-v5", "target='none' CrossQUpdate plus --recipe ddpg"),
+        ("Pendulum-v1 --dataset data.npz", "bc_alpha=2.5 TD3BCUpdate td3_bc --recipe ddpg"),
+    ],
+)
+def test_defaults_that_an_algorithm_would_ignore_are_named_with_their_recipe(flags, message, folder, capsys):
+    assert status_of(f"train {flags} --algorithm own_code:Cautious {ALLOW}") == 2
+    with refuses(UsageError, message):
+        raise UsageError(capsys.readouterr().err.splitlines()[-1])
     assert not (folder / "runs").exists()
 
 
@@ -495,6 +510,17 @@ def test_a_study_with_unsuitable_code_does_not_start(folder, own_code, capsys):
     with refuses(UsageError, "mine.toml 'mine' policy_gradient own_code:td_path td_target"):
         raise UsageError(stderr_line(capsys))
     assert not (folder / "studies").exists()
+
+
+def test_options_that_an_algorithm_would_ignore_are_refused_before_anything_starts(folder, own_code):
+    (folder / "mine.toml").write_text(STUDY.replace("caution = 3", "n_critics = 2"))
+    with refuses(UsageError, "mine.toml 'cautious' n_critics=2 TD3Update CautiousUpdate"):
+        read_study("mine.toml", ["own_code"], own_options, check_own_options)
+    (folder / "space.toml").write_text("policy_delay = [1, 2]")
+    flags = "--algorithm own_code:Cautious --space space.toml --recipe ddpg --allow-import own_code"
+    tune = Tune.parse(["Pendulum-v1", *flags.split()], "ddpg tune")
+    with tune.imports_allowed(), refuses(UsageError, "space.toml policy_delay 2 TD3Update"):
+        tune._plan()
 
 
 def test_a_tuning_can_vary_code(folder, own_code):

@@ -178,6 +178,7 @@ def test_the_default_evaluation_interval_lets_a_vectors_episodes_end(text, inter
     [
         ("", "cell"),
         (ENVS + "sedes = 3", "sedes 'seeds'"),
+        (ENVS + "configurations.a.hindsight = 4", "'a' Pendulum-v1 hindsight=4"),
         (ENVS + "seeds = 0", "seeds=0 1 10000 [0]"),
         (ENVS + "seeds = -2", "seeds=-2 1 10000"),
         ("[environments.Pendulum-v1]\nseeds = 0", "Pendulum-v1 seeds=0 1 [0]"),
