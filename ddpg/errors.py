@@ -170,6 +170,14 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     return f"; did you mean {lowered[close[0]]!r}?" if close else ""
 
 
+def users_level() -> int:
+    """Return the ``stacklevel`` with which a ``warnings.warn`` beside this call names the user's line, not ours."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "ddpg":
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def choose(
     option: str, value: Any, table: Mapping[str, Any], own: str, is_own: Callable[[Any], bool] = callable
 ) -> Any:

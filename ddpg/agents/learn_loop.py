@@ -25,6 +25,7 @@ import numpy as np
 from ddpg.agents.base import Agent, derive_seed
 from ddpg.agents.callbacks import Callback, asks_to_stop
 from ddpg.config.algorithm_options import AgentConfig
+from ddpg.errors import users_level
 from ddpg.interaction.env_runner import EnvRunner, make_env_runner
 from ddpg.interaction.transitions import StepResult
 from ddpg.policies.schedules import COOLDOWN, RATE_SCHEDULES, SCHEDULES
@@ -168,7 +169,7 @@ class LearnLoop:
             warnings.warn(
                 f"updates_per_call={config.updates_per_call}: the learning rates change only every {steps:g} of "
                 f"{goal} steps, and the last call has those of the run's end, 0 with 'linear' and 'cooldown'; lower it",
-                stacklevel=2,
+                stacklevel=users_level(),
             )
 
     @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ddpg.errors import users_level
 from ddpg.gradients.policy import POLICY_GRADIENTS, Actor, Critic, apply_path, chain_rule
 from ddpg.gradients.td import TD_TARGETS, GradientsAndVariables, stop_gradient
 
@@ -54,20 +55,19 @@ def descent_cosine(path: Callable, q: tf.Tensor, variables: list[tf.Variable]) -
     return _cosine(part_of_error(path), part_of_error(stop_gradient))
 
 
-def warn_of_wrong_sign(name: str, cosine: float, stacklevel: int) -> None:
+def warn_of_wrong_sign(name: str, cosine: float) -> None:
     """Warn if a path's gradient points away from the one that an optimiser descends.
 
     Args:
         name: the path's name, for the message.
         cosine: of the angle between the two gradients.
-        stacklevel: as for ``warnings.warn``, counted from the caller.
     """
     if cosine < 0:
         warnings.warn(
             f"path {name!r} points away from the gradient that an optimiser descends (cosine {cosine:.3f}): its "
             "sign is wrong, and training would make Q smaller or the loss larger; return -∇J of a policy and ∂L/∂φ of "
             "a critic, or set the path's attribute sign_is_checked = False if that is intended",
-            stacklevel=stacklevel + 1,
+            stacklevel=users_level(),
         )
 
 

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
+from ddpg.errors import EnvironmentFault, UsageError, brief, format_error, users_level
 from ddpg.interaction import env_errors, spaces
 from ddpg.interaction.actions import unbatch
 from ddpg.interaction.env_calls import call, unpacked_reset, unpacked_step
@@ -450,7 +450,7 @@ class VectorStepper:
                 f"{env_name(self.env)}: each of the first {ALIKE_ENDS} episodes ended with the observation with which "
                 "the next one begins; if the environment writes every observation into one array, the last ones are "
                 f"lost in mode SAME_STEP: {advice}",
-                stacklevel=2,
+                stacklevel=users_level(),
             )
 
     def _bad_rewards(self, rewards: np.ndarray, stepped: np.ndarray) -> dict[int, str]:

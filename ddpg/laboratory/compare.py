@@ -251,7 +251,7 @@ def compare_paths(
         }
     cosines = fixture.session.run([cosine for _, cosine in signs], fixture.feeds)
     for (name, _), cosine in zip(signs, cosines, strict=True):
-        sign_check.warn_of_wrong_sign(name, float(cosine), stacklevel=2)
+        sign_check.warn_of_wrong_sign(name, float(cosine))
     return report
 
 

@@ -266,7 +266,7 @@ class Updater:
         if statistics:
             assign_variables(session.run, statistics, values)
         for (path, _), cosine in zip(cosines, found, strict=True):
-            sign_check.warn_of_wrong_sign(getattr(path, "__name__", repr(path)), float(cosine), stacklevel=2)
+            sign_check.warn_of_wrong_sign(getattr(path, "__name__", repr(path)), float(cosine))
 
     def _diverged(self, what: str) -> NoReturn:
         raise FloatingPointError(

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
+from ddpg.errors import EnvironmentFault, UsageError, brief, format_error, users_level
 from ddpg.interaction.env_calls import call
 from ddpg.interaction.env_runner import wrappers_of
 from ddpg.interaction.validation import check_finite, validate_numeric
@@ -94,7 +94,7 @@ class Hindsight:
             f"and desired_goal {brief(goal)}, but the reward of that step was {stored[row]:g} (so {wrong.sum()} of "
             f"{len(stored)} differ); relabelled transitions have compute_reward's, with info={{}}, and leave out what "
             "else decides the reward, such as an action's cost, noise, a wrapper, or another environment of a vector",
-            stacklevel=2,
+            stacklevel=users_level(),
         )
 
     def _shaped(self, achieved: np.ndarray, desired: np.ndarray) -> list[np.ndarray]:

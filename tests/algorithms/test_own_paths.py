@@ -58,6 +58,10 @@ def with_a_variable(actor, critic, states):
     return [(scale * gradient, variable) for gradient, variable in policy.chain_rule(actor, critic, states)]
 
 
+def as_a_dict(actor, critic, states):
+    return {variable.name: gradient for gradient, variable in policy.chain_rule(actor, critic, states)}
+
+
 def updated(**changes):
     agent = DDPG(SPACES, SMALL.replace(**changes), seed=0)
     agent.observe([0.5, 0.5], [0.0], 1.0, [0.0, 0.0], False, False)
@@ -69,6 +73,7 @@ def updated(**changes):
     ("path", "message"),
     [
         (nothing, "policy_gradient=nothing None [(gradient variable)]"),
+        (as_a_dict, "policy_gradient=as_a_dict dict [(gradient variable)]"),
         (critics_variables, "policy_gradient=critics_variables ['critic/"),
         (unreached, "policy_gradient=unreached (None) ['actor/"),
         (unbounded, "policy_gradient=unbounded"),
@@ -181,8 +186,9 @@ def critics_kind_matters(actor, critic, states):
 @pytest.mark.parametrize("bounding", ["squashing", "inverting"])
 @pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
 def test_a_wrong_sign_is_warned_of_by_name_when_training_begins(bounding, td_target):
-    with pytest.warns(UserWarning, match="climbing_down"):
+    with pytest.warns(UserWarning, match="climbing_down") as caught:
         agent = updated(policy_gradient=climbing_down, bounding=bounding, td_target=td_target)
+    assert caught[0].filename == __file__, "it names the user's line"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         agent.update(2)  # warned of only once
