@@ -423,7 +423,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
     Raises:
         UsageError: if the options do not fit ``env``.
     """
-    defaults = DDPGConfig().to_json()
+    defaults = type(config)().to_json()
     changed = {name: value for name, value in config.to_json().items() if value != defaults[name]}
     lap = ("prioritised", "priority_exponent") if config.prioritised == "lap" else ()
     fixed = {name: value for name, value in FIXED_OPTIONS.items() if name not in lap}

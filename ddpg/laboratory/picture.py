@@ -236,7 +236,9 @@ def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:
     FigureCanvasAgg(figure)
     edges = {"left": 0.012, "right": 0.988, "bottom": 0.12 / height, "top": 1 - 0.83 / height}
     grid = figure.add_gridspec(rows, COLUMNS, **edges, wspace=0.025, hspace=0.05)
-    _fit_text(figure.suptitle(title, fontsize=14, y=1 - 0.1 / height, va="top"), 0.97 * figure.bbox.width)
+    _fit_text(
+        figure.suptitle(title, fontsize=14, y=1 - 0.1 / height, va="top", parse_math=False), 0.97 * figure.bbox.width
+    )
     figure.legend(
         handles=_legend(),
         loc="upper center",
@@ -276,9 +278,10 @@ def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remar
     axes.set(xlim=(-0.2, 10.5), ylim=(-1.85, 9.0), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_color("0.8")
+    above: dict[str, Any] = {"transform": axes.transAxes, "va": "top", "parse_math": False}  # names may hold dollars
     heads = [
-        axes.text(0.015, 0.965, label, transform=axes.transAxes, fontsize=11.5, va="top", family="monospace"),
-        axes.text(0.015, 0.885, remark, transform=axes.transAxes, fontsize=10, va="top", color="0.25"),
+        axes.text(0.015, 0.965, label, **above, fontsize=11.5, family="monospace"),
+        axes.text(0.015, 0.885, remark, **above, fontsize=10, color="0.25"),
     ]
     critics = max(map(_number, (end for edge in edges for end in (edge["source"], edge["destination"]))), default=1)
     if critics > DRAWN_CRITICS:

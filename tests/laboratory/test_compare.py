@@ -359,6 +359,8 @@ def test_td_paths_alone_are_drawn(report, tmp_path):
     figure = picture.paths_figure(report | {"policy": []}, "inverting", None)
     assert len(figure.axes) == len(report["td"]) + 1
     assert draw_paths(report | {"policy": []}, tmp_path / "p.png").stat().st_size > 10_000
+    td = [row | {"path": r"cost $\x$", "difference": row["difference"] | {"from": "$^$"}} for row in report["td"]]
+    draw_paths(report | {"td": td}, tmp_path / "p.png", title=r"$\frac$")  # dollars are no mathematics
 
 
 def test_a_long_path_name_fits_its_panel(report):

@@ -1,5 +1,6 @@
 """``trace_update`` shows where gradients flow in an agent's update, and how options change it."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -12,6 +13,8 @@ import tensorflow as tf
 from refusals import lacking
 
 from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.algorithms.ddpg import DDPGUpdate
+from ddpg.algorithms.registry import ALGORITHMS, Algorithm
 from ddpg.checkpoints import atomic_write
 from ddpg.cli.main import main
 from ddpg.laboratory.flow import RANDOM_STEPS, UPDATES, trace_update
@@ -303,6 +306,16 @@ def test_a_bounding_overrides_the_recipes_and_none_keeps_it(tmp_path, monkeypatc
 def test_updates_are_traced_in_float32_whatever_the_precision():
     """Tracing runs updates op by op, which an agent with ``precision="bfloat16"`` refuses."""
     assert trace(precision="bfloat16")["critic"] == trace()["critic"]
+
+
+def test_an_own_algorithms_options_are_named_if_they_differ_from_its_defaults(monkeypatch):
+    own = dataclasses.make_dataclass("Own", [("caution", float, 0.5)], bases=(DDPGConfig,), frozen=True)
+    monkeypatch.setitem(ALGORITHMS, "Own", Algorithm(own, DDPGUpdate))
+    with gym.make("Pendulum-v1") as env:
+        options = {name: getattr(CONFIG, name) for name in ("hidden", "batch_size", "optimizer")}
+        report = trace_update(env, own(**options, caution=0.25), seed=0)
+    assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd", "caution": 0.25}
+    assert report["critic"] == trace()["critic"]
 
 
 @pytest.mark.parametrize("target", DDPGConfig.__dataclass_fields__["target"].metadata["choices"])
