@@ -59,6 +59,8 @@ def _main(arguments: Sequence[str], whole_process: bool) -> int:
                 stack.callback(silence_stdout_at_exit)
             if [*arguments[:1]] in (["train"], ["resume"], ["study"], ["tune"]):
                 request = stack.enter_context(signals.stop_on_signals(ends_process=True))
+                if arguments[0] in ("study", "tune"):
+                    request.answer = signals.ANSWER_BEFORE_CELLS  # until the cells begin
             elif whole_process:
                 stack.enter_context(signals.exit_on_termination())
             with file_faults("nothing else was changed"):

@@ -19,6 +19,10 @@ _ANSWER = (
     "TensorFlow's start-up or compiling if that is under way; a second signal ends it at once"
 )
 
+ANSWER_BEFORE_CELLS = (
+    "the command ends when it has checked its input, and begins nothing; a second signal ends it at once"
+)
+
 
 def ignore() -> None:
     """Do nothing."""

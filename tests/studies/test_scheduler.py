@@ -256,7 +256,9 @@ def test_a_signal_while_the_cells_are_checked_begins_nothing(stubbed, monkeypatc
 
     monkeypatch.setattr("ddpg.studies.study.read_study", interrupted)
     assert main(["study", str(study.file), "--root", str(study.root)]) == 128 + signal.SIGTERM
-    assert capsys.readouterr().err.endswith("ddpg: interrupted: nothing was begun\n")
+    told = capsys.readouterr().err
+    assert "SIGTERM: the command ends when it has checked its input" in told
+    assert told.endswith("ddpg: interrupted: nothing was begun\n")
     assert not study.root.exists()
 
 

@@ -616,7 +616,9 @@ def test_a_signal_while_the_space_is_checked_begins_nothing(command, monkeypatch
 
     monkeypatch.setattr("ddpg.studies.search_space.read_space", interrupted)
     assert tune() == 128 + signal.SIGTERM
-    assert capsys.readouterr().err.endswith("ddpg: interrupted: nothing was begun\n")
+    told = capsys.readouterr().err
+    assert "SIGTERM: the command ends when it has checked its input" in told
+    assert told.endswith("ddpg: interrupted: nothing was begun\n")
     assert not Path("tuning").exists()
 
 
