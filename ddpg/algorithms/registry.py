@@ -66,7 +66,8 @@ def algorithm_named(name: str) -> Algorithm:
     if not is_reference(name):
         raise UsageError(
             f"no algorithm {brief(name)}; this version knows {', '.join(ALGORITHMS)}{did_you_mean(name, ALGORITHMS)}; "
-            "one of your own is named module:Name"
+            "one of your own is named module:Name, and what Python has trained under a name that a module registers is "
+            "loaded in Python, once that module is imported"
         )
     module, attribute = import_module_of(name, "algorithm"), name.rpartition(":")[2]
     found = getattr(module, attribute, ALGORITHMS.get(attribute))

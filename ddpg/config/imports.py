@@ -91,7 +91,8 @@ def import_module_of(reference: str, option: str) -> ModuleType:
     if name not in _allowed.get():
         raise UsageError(
             f"{option}={reference!r} names code of your own, which is imported only where that is allowed: "
-            f"--allow-import {name}; in Python give the function or class itself"
+            f"--allow-import {name}; in Python give the function or class itself, or load what names it inside "
+            f"`with ddpg.config.imports.imports_allowed([{name!r}]):`"
         )
     try:
         return _importer.get()(name)

@@ -143,3 +143,8 @@ def test_classes_of_an_algorithm_in_the_wrong_order_are_refused(monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "Swapped", Algorithm(CautiousUpdate, CautiousConfig), raising=False)
     with imports_allowed([__name__]), refuses(UsageError, "Swapped CautiousUpdate AgentConfig"):
         algorithm_named(f"{__name__}:Swapped")
+
+
+def test_a_name_that_no_module_has_registered_yet_is_refused_with_what_to_do():
+    with refuses(UsageError, "algorithm 'Elsewhere' module:Name imported in Python"):
+        algorithm_named("Elsewhere")

@@ -239,7 +239,7 @@ def test_an_option_that_takes_no_code_takes_no_name(own_code):
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 WRONG = {
-    "--policy-gradient own_code:path": "policy_gradient own_code:path --allow-import own_code",
+    "--policy-gradient own_code:path": "policy_gradient own_code:path --allow-import imports_allowed(['own_code'])",
     f"--policy-gradient own_code:pathh {ALLOW}": "policy_gradient own_code 'pathh' 'path'",
     "--policy-gradient own_cod:path --allow-import own_cod": "policy_gradient no module 'own_cod'",
     f"--policy-gradient own_code:loss {ALLOW}": "policy_gradient own_code:loss (actor, critic, states[, batch])",
