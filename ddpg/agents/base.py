@@ -54,7 +54,7 @@ class Agent(TFAgent, abc.ABC):
     """
 
     config_class: ClassVar[type[AgentConfig]]
-    update_class: ClassVar[type[Update]] = Update
+    update_class: ClassVar[Any] = Update
 
     if not TYPE_CHECKING:  # a type checker would take every attribute for one that exists
 
