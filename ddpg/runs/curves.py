@@ -52,7 +52,10 @@ MEASURES = {"iqm": "interquartile mean", "mean": "mean"}
 _POINTS = 200  # at most, of a curve whose seeds were evaluated at different times
 _RESAMPLES = 2000
 # Fields of config.json that are not options of the agent, but change the measured returns or seconds.
-_SURROUNDINGS = ("evaluation_episodes", "n_envs", "vectorization", "collector", "workers")
+_SURROUNDINGS = (
+    *("evaluation_episodes", "n_envs", "vectorization", "collector", "workers"),
+    *("dataset", "offline_timesteps"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,8 +206,8 @@ def labels(runs: Sequence[Run]) -> list[str]:
     """Return for each run a label that names the settings in which the runs of its environment differ.
 
     Settings are the algorithm, its options, the wrappers, the number and kind of environments and workers, the
-    episodes of an evaluation, and ``total_timesteps`` where a learning-rate schedule ends there; the seed is none of
-    them. If nothing differs, the label is the algorithm.
+    data set and the timesteps that learn from it alone, the episodes of an evaluation, and ``total_timesteps`` where a
+    learning-rate schedule ends there; the seed is none of them. If nothing differs, the label is the algorithm.
 
     A run whose algorithm lacks an option does not make that option part of the other runs' labels.
     """

@@ -135,6 +135,8 @@ def test_labels_name_the_options_that_differ(tmp_path):
         ({"n_envs": 4}, "n_envs=4"),
         ({"n_envs": 4, "vectorization": "async"}, "n_envs=4, vectorization=async"),
         ({"collector": "process", "workers": 2}, "collector=process, workers=2"),
+        ({"dataset": "a.npz"}, "dataset=a.npz"),
+        ({"dataset": "a.npz", "offline_timesteps": 100}, "dataset=a.npz, offline_timesteps=100"),
         ({"wrappers": ["FlattenObservation", "TimeAwareObservation"]}, "FlattenObservation+TimeAwareObservation"),
     ],
 )
