@@ -60,7 +60,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
             _draw_band(axes, curve.times, curve.low, curve.high, colour, 0.2)
             axes.plot(curve.times, curve.centre, color=colour, linewidth=1.6, marker=marker, label=label)
         axes.set_title(name)
-        axes.set_xlabel("environment steps" if against == "steps" else "seconds of training")
+        axes.set_xlabel("timesteps" if against == "steps" else "seconds of training")
         axes.set_ylabel("evaluation return")
         whole = against == "steps"
         # More than five labels such as 1,000,000 overlap.
@@ -106,7 +106,7 @@ def _colours(curves: Sequence[Curve], labels: Sequence[str]) -> list[str]:
 
 
 def plot_learning_curve(run: Path, title: str) -> Path:
-    """Plot training and evaluation returns against environment steps into ``learning_curve.png``.
+    """Plot training and evaluation returns against timesteps into ``learning_curve.png``.
 
     Training returns are those of every episode, with exploration noise, and their running mean. Evaluation returns are
     means without noise, with a 95 % confidence interval.
@@ -130,7 +130,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
         label = f"evaluation without noise, mean of {evaluations[-1].get('episodes') or 'some'} and 95 % CI"
         axes.plot(steps, means, "o-", markersize=4, color="tab:orange", label=label)
     axes.set_title(title)
-    axes.set_xlabel("environment steps")
+    axes.set_xlabel("timesteps")
     axes.set_ylabel("return (undiscounted sum of rewards)")
     axes.grid(alpha=0.3)
     axes.locator_params(axis="x", integer=True)
@@ -181,7 +181,7 @@ def plot_diagnostics(run: Run, path: str | Path) -> Path:
         if logarithmic:
             axes.set_yscale("log")
         _finish(axes, title, label)
-    others[-1].set_xlabel("environment steps", fontsize=9)
+    others[-1].set_xlabel("timesteps", fontsize=9)
     others[-1].locator_params(axis="x", integer=True)
     others[-1].xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     document = run.document

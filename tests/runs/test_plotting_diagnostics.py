@@ -80,7 +80,7 @@ def test_every_panel_is_labelled_and_all_share_the_x_axis(diagnosed, drawn, tmp_
     assert "Pendulum-v1" in figure.get_suptitle()
     assert "seed 1" in figure.get_suptitle()
     assert all(axes.get_title(loc="left") and axes.get_ylabel() and axes.get_legend() for axes in figure.axes)
-    assert [axes.get_xlabel() for axes in figure.axes] == [""] * 6 + ["environment steps"]
+    assert [axes.get_xlabel() for axes in figure.axes] == [""] * 6 + ["timesteps"]
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
 
 
