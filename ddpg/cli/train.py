@@ -203,6 +203,7 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
     )
     total_timesteps: int | None = option(None, "train up to this many steps; none: the run's own goal", at_least=1)
     checkpoint: str = option("latest", "checkpoint to resume from: latest, or its number of steps", metavar="N")
+    evaluation_interval: int | None = option(None, "new steps between evaluations; none: as before", at_least=1)
     workers: int | None = option(None, "new number of workers; none: as before", at_least=1)
     ray_address: str | None = option(None, "new address of the Ray cluster; none: as before", metavar="ADDRESS")
     offline_timesteps: int | None = option(
@@ -226,6 +227,7 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
                 self.run,
                 total_timesteps=self.total_timesteps,
                 which=self.checkpoint,
+                evaluation_interval=self.evaluation_interval,
                 allow_import=self.allow_import,
                 workers=self.workers,
                 ray_address=self.ray_address,

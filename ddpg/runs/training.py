@@ -199,6 +199,7 @@ def resume(
     config: AgentConfig | None = None,
     total_timesteps: int | None = None,
     which: str = "latest",
+    evaluation_interval: int | None = None,
     allow_import: Sequence[str] = (),
     workers: int | None = None,
     ray_address: str | None = None,
@@ -218,6 +219,7 @@ def resume(
             callables.
         total_timesteps: a new goal. A run that had reached its goal goes on with a new episode.
         which: ``"latest"``, or the timesteps of a checkpoint to go back to; later checkpoints are removed.
+        evaluation_interval: a new number of steps between evaluations; ``None``: as before.
         allow_import: modules that the run may import, for an environment, an algorithm or an option that its
             ``config.json`` names as ``module:Name``.
         workers, ray_address: for a run with workers, values that replace the run's.
@@ -254,6 +256,8 @@ def resume(
     own_goal = document["total_timesteps"]
     if total_timesteps is not None:
         document["total_timesteps"] = validate_int(total_timesteps, "total_timesteps", 1)
+    if evaluation_interval is not None:
+        document["evaluation_interval"] = validate_int(evaluation_interval, "evaluation_interval", 1)
     for name, value, fits in (
         ("workers", workers, document["collector"] != "local"),
         ("ray_address", ray_address, document["collector"] == "ray"),

@@ -13,6 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from refusals import lacking, refuses
 
 from ddpg import DDPGConfig, UsageError, evaluate, resume, train
+from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import training
 from ddpg.runs.env_factory import make_env
@@ -216,6 +217,11 @@ def test_an_interval_that_cuts_episodes_is_noted_on_resume(limited, capsys):
     assert "evaluation_interval" not in capsys.readouterr().err
     resume(run, total_timesteps=100, progress_bar=False)
     assert not lacking(capsys.readouterr().err, "evaluation_interval=20 30 episodes.csv")
+    assert main(["resume", str(run), "--total-timesteps", "200", "--evaluation-interval", "30"]) == 0  # as it says
+    assert "evaluation_interval" not in capsys.readouterr().err
+    evaluated = [int(row["timesteps"]) for row in read_table(run / "evaluations.csv")]
+    assert evaluated[-4:] == [130, 160, 190, 200]
+    assert [int(row["timesteps"]) for row in read_table(run / "episodes.csv")][-3:] == [130, 160, 190]
 
 
 def test_a_vector_that_overshoots_its_goal_has_reached_it(limited):
