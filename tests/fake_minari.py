@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+BOX = {"type": "Box"}  # a space as Minari writes it, shortened
+
 
 class Episode(NamedTuple):
     """An episode like ``minari.EpisodeData``, with one more observation than steps."""
@@ -19,11 +21,11 @@ class Episode(NamedTuple):
     truncations: np.ndarray
 
 
-def install(monkeypatch, folder, name, episodes):
-    """Install a module ``minari`` with one data set, ``name``, of these episodes."""
+def install(monkeypatch, folder, name, episodes, space=BOX):
+    """Install a module ``minari`` with one data set, ``name``, of these episodes; ``space``: their observations'."""
     data = folder / name / "data"
     data.mkdir(parents=True)
-    (data / "metadata.json").write_text(json.dumps({"observation_space": "{}", "action_space": "{}"}))
+    (data / "metadata.json").write_text(json.dumps({"observation_space": json.dumps(space), "action_space": "{}"}))
     module, storage = types.ModuleType("minari"), types.ModuleType("minari.storage")
     storage.get_dataset_path = lambda dataset_id: folder / dataset_id
     module.load_dataset = lambda dataset_id: types.SimpleNamespace(iterate_episodes=lambda: iter(episodes))

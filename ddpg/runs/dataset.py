@@ -3,6 +3,7 @@
 A file cannot run code: nothing is unpickled, and no module that a file names is imported.
 """
 
+import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.memory_limit import memory_limit
 from ddpg.errors import FileFault, UsageError, brief, format_error, import_optional
+from ddpg.interaction.action_mask import KEY
 from ddpg.interaction.validation import validate_path, validate_text
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ def load_dataset(source: str | Path) -> Dataset:
 
     Args:
         source: the path of an ``.npz`` file with the arrays of :data:`KEYS`, or ``"minari:NAME"`` for a Minari data
-            set that has been downloaded to this machine.
+            set that has been downloaded to this machine. Its Dict, Tuple and Discrete observations are flattened as
+            ``gymnasium.wrappers.FlattenObservation`` does.
 
     Raises:
         UsageError: if there is no such data set, an array is missing or has another length or type, the file holds a
@@ -208,12 +211,13 @@ def _of_minari(name: str) -> Dataset:
         # Without the spaces Minari would make the environment named in the file, and so import a module it names.
         raise UsageError(f"{source} does not describe its spaces; write it with minari.create_dataset_from_buffers")
     try:
+        space = json.loads(described["observation_space"])
         episodes = [*minari.load_dataset(name).iterate_episodes()]
-        parts = [_transitions(source, episode) for episode in episodes if len(episode.rewards)]
+        parts = [_transitions(source, episode, space) for episode in episodes if len(episode.rewards)]
     except (UsageError, MemoryError):
         raise
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{source} needs the package {brief(error.name)}; install the extra 'minari'") from None
+    except ImportError as error:  # Minari's own text says how to install what the file's format needs
+        raise UsageError(f"{source} needs another package ({error}); the extra 'minari' installs h5py") from None
     except Exception as error:  # h5py and Minari raise many types for a damaged file
         raise FileFault(
             f"{source} cannot be read ({format_error(error)}); download it again, or install the Minari that wrote it"
@@ -230,33 +234,57 @@ def _versions(name: str, path: Path) -> list[str]:
     return sorted(name + one.removeprefix(path.name) for one in found if one.rpartition("-v")[0] == path.name)
 
 
-def _transitions(source: str, episode: Any) -> dict[str, np.ndarray]:
-    """Return the T transitions of a Minari episode, which has T + 1 observations.
+def _transitions(source: str, episode: Any, space: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the T transitions of a Minari episode, which has T + 1 observations of ``space``.
 
     The last one ends the episode, even without a flag: the next episode may begin in the same state.
     """
-    for name in ("observations", "actions"):
-        if not isinstance(found := getattr(episode, name), np.ndarray):
-            how = "flatten them, and write an .npz file"
-            if name == "actions":
-                how = "give those of parameterised actions to agent.remember, as a list of (choice, parameters)"
-            raise UsageError(
-                f"{source}: episode {episode.id} has {name} of type {type(found).__name__}, expected arrays: {how}"
-            )
-    steps = len(episode.rewards)
-    if len(episode.observations) != steps + 1:
+    steps, where = len(episode.rewards), f"{source}: episode {episode.id}"
+    if not isinstance(episode.actions, np.ndarray):
         raise UsageError(
-            f"{source}: episode {episode.id} has {len(episode.observations)} observations for {steps} steps; "
-            "expected one more, the last"
+            f"{where} has actions of type {type(episode.actions).__name__}, expected arrays: give those of "
+            "parameterised actions to agent.remember, as a list of (choice, parameters)"
         )
+    observations = _flat(where, episode.observations, space)
+    found = {"actions": episode.actions, "terminations": episode.terminations, "truncations": episode.truncations}
+    for name, array, expected in ("observations", observations, steps + 1), *((*one, steps) for one in found.items()):
+        if len(array) != expected:
+            raise UsageError(f"{where} has {len(array)} {name} for {steps} steps, expected {expected}")
     truncated = np.array(episode.truncations)
     if not episode.terminations[-1]:
         truncated[-1] = True
     return {
-        "observations": episode.observations[:-1],
+        "observations": observations[:-1],
         "actions": episode.actions,
         "rewards": episode.rewards,
-        "next_observations": episode.observations[1:],
+        "next_observations": observations[1:],
         "terminated": episode.terminations,
         "truncated": truncated,
     }
+
+
+def _flat(where: str, observations: Any, space: Mapping[str, Any]) -> np.ndarray:
+    """Return observations as arrays, flattened like those of ``gymnasium.wrappers.FlattenObservation`` if they are not.
+
+    Args:
+        where: the episode, for the message.
+        observations: as Minari reads them: an array, or a dict or a tuple of them.
+        space: theirs, as Minari writes it; the parts of a Dict are in the order of the environment's.
+
+    Raises:
+        UsageError: if there is an action mask among them, or something that is no array of numbers.
+    """
+    kind = space["type"]
+    if kind in ("Dict", "Tuple") and KEY not in space["subspaces"]:
+        parts = space["subspaces"]
+        named = parts.items() if kind == "Dict" else enumerate(parts)
+        columns = [_flat(where, observations[name], part) for name, part in named]
+        return np.concatenate([column.reshape(len(column), -1) for column in columns], axis=1)
+    if kind == "Discrete":
+        return observations[:, None] == space["start"] + np.arange(space["n"])
+    if kind not in ("Box", "MultiBinary"):
+        what = f"a {KEY}" if kind == "Dict" else f"a {kind}"
+        raise UsageError(
+            f"{where} has {what} in its observations, expected arrays: flatten them, and write an .npz file"
+        )
+    return observations

@@ -8,7 +8,7 @@ import fake_minari
 import gymnasium as gym
 import numpy as np
 import pytest
-from fake_minari import Episode
+from fake_minari import BOX, Episode
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError, load_dataset
@@ -286,17 +286,91 @@ def test_episodes_without_a_flag_at_their_end_are_not_joined(tmp_path, monkeypat
     ("episodes", "words"),
     [
         ([], "minari:a"),
-        ([episode(0, 2, True, observations={"goal": np.zeros(3)})], "minari:a observations dict"),
         ([episode(0, 2, True, actions=(np.zeros(2),))], "minari:a actions tuple"),
-        ([episode(4, 2, True, observations=np.zeros((2, 3)))], "minari:a episode 4 2"),
+        ([episode(4, 2, True, observations=np.zeros((2, 3)))], "minari:a episode 4 has 2 observations 2 steps 3"),
+        # Together they have as many actions as steps.
+        (
+            [
+                episode(0, 2, True),
+                episode(1, 2, True, actions=np.zeros((3, 2))),
+                episode(2, 2, True, actions=np.zeros((1, 2))),
+            ],
+            "minari:a episode 1 3 actions 2",
+        ),
         ([episode(0, 2, True, actions=np.full((2, 2), 9.0))], "minari:a 9.0"),
     ],
-    ids=["empty", "dict", "tuple", "no last one", "outside"],
+    ids=["empty", "tuple", "no last one", "shifted actions", "outside"],
 )
 def test_bad_minari_data_sets(episodes, words, tmp_path, monkeypatch):
     fake_minari.install(monkeypatch, tmp_path, "a", episodes)
     with refuses(UsageError, words):
         fill(DDPG(SPACES, SMALL, seed=0), "minari:a")
+
+
+def described(space):
+    """Return a space as Minari writes it, shortened."""
+    kind = type(space).__name__
+    if kind == "Dict":
+        return {"type": kind, "subspaces": {name: described(part) for name, part in space.items()}}
+    if kind == "Tuple":
+        return {"type": kind, "subspaces": [described(part) for part in space]}
+    return {"type": kind} | ({"start": int(space.start), "n": int(space.n)} if kind == "Discrete" else {})
+
+
+def read_by_minari(space, samples):
+    """Return samples of a space as Minari reads them: a Dict's parts by name, in alphabetical order."""
+    if isinstance(space, gym.spaces.Dict):
+        return {name: read_by_minari(space[name], [one[name] for one in samples]) for name in sorted(space)}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(read_by_minari(part, [one[index] for one in samples]) for index, part in enumerate(space))
+    return np.array(samples)
+
+
+PLACE = gym.spaces.Box(-9, 9, (2, 2), np.float32)
+SHELVES = gym.spaces.Tuple((gym.spaces.MultiBinary(2), gym.spaces.Discrete(3, start=-1)))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [gym.spaces.Dict([("place", PLACE), ("aim", gym.spaces.Dict({"shelf": SHELVES}))]), SHELVES, SHELVES[1]],
+    ids=["dict", "tuple", "discrete"],
+)
+def test_observations_of_minari_are_flattened_as_gymnasium_does(space, tmp_path, monkeypatch):
+    """In the order of the space, in which "place" comes first."""
+    space.seed(0)
+    samples = [space.sample() for _ in range(6)]
+    one = episode(0, 5, True, observations=read_by_minari(space, samples))
+    fake_minari.install(monkeypatch, tmp_path, "a", [one], described(space))
+    found = load_dataset("minari:a")
+    expected = np.array([gym.spaces.flatten(space, sample) for sample in samples])
+    np.testing.assert_array_equal(found.observations, expected[:-1])
+    np.testing.assert_array_equal(found.next_observations, expected[1:])
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [({"action_mask": BOX, "place": BOX}, "episode 0 action_mask .npz"), ({"name": {"type": "Text"}}, "Text .npz")],
+)
+def test_observations_that_cannot_be_flattened(parts, words, tmp_path, monkeypatch):
+    one = episode(
+        0, 1, True, observations={"action_mask": np.ones((2, 2)), "place": np.ones((2, 2)), "name": ["a", "b"]}
+    )
+    fake_minari.install(monkeypatch, tmp_path, "a", [one], {"type": "Dict", "subspaces": parts})
+    with refuses(UsageError, f"minari:a {words}"):
+        load_dataset("minari:a")
+
+
+def test_a_minari_data_set_of_a_format_whose_package_is_missing(tmp_path, monkeypatch):
+    fake_minari.install(monkeypatch, tmp_path, "a", [])
+
+    def load(name):
+        raise ImportError('pyarrow is not installed. Please install it using `pip install "minari[arrow]"`')
+
+    monkeypatch.setattr(sys.modules["minari"], "load_dataset", load)
+    with refuses(UsageError, 'minari:a pip install "minari[arrow]"') as caught:
+        load_dataset("minari:a")
+    assert not isinstance(caught.value, FileFault)
+    assert "download" not in str(caught.value)
 
 
 def test_missing_and_damaged_minari_data_sets(tmp_path, monkeypatch):
