@@ -248,8 +248,8 @@ def resume(
         which = str(validate_int(which, "which", at_least=0))
     if not isinstance(which, str) or not (which == "latest" or which.isdecimal()):
         raise UsageError(
-            f"checkpoint {brief(which)} is none to go on from: give 'latest' or the steps of one, such as '5000'; best "
-            "has no replay buffer, and can only be evaluated or exported"
+            f"checkpoint {brief(which)} is none to go on from: give 'latest' or the steps of one, such as '5000'; "
+            "best, offline and better have no replay buffer, and can only be evaluated or exported"
         )
     run_directory.check_utf8(run, "run")
     document = run_directory.read_config(run)

@@ -237,7 +237,7 @@ def test_a_fine_tuned_run_keeps_the_better_policy(before, after, steps, data, tm
     assert f"{before:g} after 40 updates" in err
     assert f"{after:g} after 60 more steps" in err
     assert DDPG.load(run, which="better").num_timesteps == steps
-    with refuses(UsageError, "better"):
+    with refuses(UsageError, "'better' best, offline and better"):
         resume(run, which="better", progress_bar=False)
 
 
