@@ -194,7 +194,7 @@ def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> N
     """
     if unknown:
         word = next((token for token in unknown if token.startswith("-")), unknown[0]).partition("=")[0]
-        hint = _hint(word, [*flags], prog) if word.startswith("-") else ""
+        hint = _hint(word, [*flags], prog) if word.startswith("-") else _hint_without_flag(word)
         raise UsageError(f"{prog} does not know {brief(word)}{hint}; all that it knows: {prog} --help")
 
 
@@ -211,6 +211,12 @@ def _hint(word: str, names: Sequence[str], prog: str) -> str:
     flags = {flag.strip("-"): flag for flag in map(_flag_name, names)}
     close = did_you_mean(word.strip("-"), flags, cutoff=0.7)
     return close.replace("did you mean '", "did you mean '--")
+
+
+def _hint_without_flag(word: str) -> str:
+    from ddpg.runs.env_factory import WRAPPERS  # imports gymnasium, which takes a second
+
+    return f"; --wrap takes one wrapper, so write --wrap {word}" if word in WRAPPERS else ""
 
 
 def _flag_name(name: str) -> str:

@@ -218,6 +218,10 @@ def test_flags_override_the_file_before_options_are_checked(tmp_path):
             "did you mean 'batch'",
         ),
         (["train", "Pendulum-v1", "--wrap", "Flatten"], "did you mean 'FlattenObservation'"),
+        (
+            ["train", "Pendulum-v1", "--wrap", "FlattenObservation", "TimeAwareObservation"],
+            "--wrap TimeAwareObservation",
+        ),
         (["train", "Pendulum-v1", "--wrap", "GrayscaleObservation"], "'GrayscaleObservation' does not fit"),
         (["train", "Blackjack-v1", *SMALL], "with --wrap FlattenObservation"),
         (["paths", "Pendulum-v1", "--bounding", "invert"], "did you mean 'inverting'"),
