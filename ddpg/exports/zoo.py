@@ -123,7 +123,8 @@ def read_entry(name: str, folder: Path = FOLDER) -> Entry:
     Raises:
         UsageError: if no entry has that name, or its card is damaged.
     """
-    given, known = name.removeprefix(PREFIX), names(folder)
+    # The module of our environments may be written, as for ddpg train, although their ids need none.
+    given, known = name.removeprefix(PREFIX).removeprefix("ddpg_envs:"), names(folder)
     own = entry_name(given)
     if own not in known:
         # The cutoff is above 0.57, the similarity of Swimmer-v5 and Walker2d-v5.

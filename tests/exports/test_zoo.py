@@ -67,7 +67,7 @@ def test_all_entries_are_in_the_wheel_and_small():
             assert any(fnmatch.fnmatch(f"zoo/{name}/{file}", pattern) for pattern in patterns)
 
 
-@pytest.mark.parametrize("given", ["zoo:LQR-v0", "zoo:ddpg_envs/LQR-v0", "LQR-v0"])
+@pytest.mark.parametrize("given", ["zoo:LQR-v0", "zoo:ddpg_envs/LQR-v0", "LQR-v0", "zoo:ddpg_envs:ddpg_envs/LQR-v0"])
 def test_an_entry_is_found_by_its_name_and_its_environment_id(given):
     assert zoo.read_entry(given).card.env_id == "ddpg_envs/LQR-v0"
 
