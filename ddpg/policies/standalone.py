@@ -87,13 +87,15 @@ class Policy:
         """Return the action for one observation, or the actions for a batch of them.
 
         Raises:
-            ValueError: if the observation is not made of real numbers, has another shape, holds NaN or infinity, or is
-                so large that the layers overflow.
+            ValueError: if the observation is not made of real numbers, has another shape, holds NaN, infinity or an
+                integer beyond ±2^24, or is so large that the layers overflow.
         """
         given = np.asarray(observation)
         if given.dtype.kind not in "buif" or np.ma.is_masked(observation):
             kind = "masked numbers" if np.ma.is_masked(observation) else given.dtype
             raise ValueError(f"the observation holds {kind}, expected real numbers")
+        if given.dtype.kind in "iu" and (np.abs(given.astype(np.float64)) > 2**24).any():
+            raise ValueError("the observation holds an integer beyond 2**24, which float32 rounds: scale it")
         array = given.astype(np.float32)
         size = int(np.prod(self._shape))
         single = array.shape in (self._shape, (size,))

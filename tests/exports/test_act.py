@@ -173,6 +173,9 @@ def test_damaged_arrays_and_bad_observations_are_refused(exported, tmp_path):
         policy(np.zeros(4))
     with refuses(ValueError, "NaN"):
         policy([0, np.nan, 0])
+    with refuses(ValueError, "integer 2**24"):
+        policy([0, -(2**24) - 1, 0])
+    policy([0, 2**24, 0])
     for given, kind in (
         ([0, 1j, 0], "complex128"),
         (["0", "0", "0"], "<U1"),
