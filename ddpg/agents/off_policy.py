@@ -197,7 +197,8 @@ class OffPolicyAgent(Agent):
             format: ``"numpy"`` (for :func:`ddpg.load_policy`), ``"savedmodel"``, ``"tflite"``, ``"onnx"`` or ``"c"``.
             quantize: ``"int8"``: with format ``"c"``, store each weight in one byte; the actions differ slightly.
             name: with format ``"c"``, a C identifier that files, functions and, in capitals, macros begin with, such as
-                ``walk.h``, ``walk_act`` and ``WALK_ACTION_SIZE``: two policies in one program need two names.
+                ``walk.h``, ``walk_act`` and ``WALK_ACTION_SIZE``: two policies in one program need two names that
+                differ in more than capitals.
 
         Returns:
             The path.
