@@ -61,20 +61,33 @@ def write_aside(path: Path) -> Iterator[Path]:
     or a file below it, instead of the temporary path.
     """
     target = path.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = _folder_beside(path)
-    temporary = folder / target.name
+    with _parents(target):
+        folder = _folder_beside(path)
+        temporary = folder / target.name
+        try:
+            with with_filename(temporary):
+                yield temporary
+                check_export_path(path)  # again: a file that has appeared there since must not be replaced
+                _replace(temporary, path)
+        except OSError as error:
+            if error.filename is not None:
+                error.filename = str(error.filename).replace(str(temporary), str(path))
+            raise
+        finally:
+            shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _parents(target: Path) -> Iterator[None]:
+    """Create the missing directories above ``target``, and remove those that are empty at the end of the block."""
+    missing = [parent for parent in target.parents if not parent.exists()]
     try:
-        with with_filename(temporary):
-            yield temporary
-            check_export_path(path)  # again: a file that has appeared there since must not be replaced
-            _replace(temporary, path)
-    except OSError as error:
-        if error.filename is not None:
-            error.filename = str(error.filename).replace(str(temporary), str(path))
-        raise
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield
     finally:
-        shutil.rmtree(folder)
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
 
 
 def _folder_beside(path: Path) -> Path:

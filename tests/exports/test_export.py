@@ -347,7 +347,7 @@ def test_an_export_that_differs_is_not_kept(agents, tmp_path, monkeypatch):
         with refuses(UsageError, "differs"):
             agents["moves"].export(tmp_path / "policy", kind)
         with refuses(UsageError, "differs"):
-            agents["moves"].export(tmp_path / "other", kind)
+            agents["moves"].export(tmp_path / "new" / "folder" / "other", kind)
     assert list(tmp_path.iterdir()) == [before]
     assert json.loads((before / "policy.json").read_text())["action_space"]["type"] == "Box"
 
