@@ -62,7 +62,7 @@ def load_dataset(source: str | Path) -> Dataset:
     check_source(source)
     name = str(source)
     try:
-        return _of_minari(name.removeprefix(MINARI)) if name.startswith(MINARI) else _of_archive(Path(source))
+        return _of_minari(name) if name.startswith(MINARI) else _of_archive(Path(source))
     except MemoryError:
         raise UsageError(f"{name} needs more memory than there is; take a part of it") from None
 
@@ -91,11 +91,12 @@ def check_source(source: Any) -> None:
     """Refuse a ``source`` that cannot be a data set, without reading it.
 
     Raises:
-        UsageError: if the file does not exist or does not end in ``.npz``, or Minari is not installed.
+        UsageError: if the file does not exist or does not end in ``.npz``, Minari is not installed, or it has no such
+            data set here.
     """
     if isinstance(source, str) and source.startswith(MINARI):
         validate_text(source, "dataset", "the name of a data set")
-        _minari(source)
+        _minari_folder(source)
         return
     path = validate_path(source, "dataset")
     if path.suffix != ".npz":
@@ -186,16 +187,12 @@ def _checked(where: str, arrays: Mapping[str, np.ndarray], names: Mapping[str, s
 # -- Minari ---------------------------------------------------------------------------------------------
 
 
-def _minari(source: str) -> Any:
-    """Return the module ``minari``, or refuse ``source`` if it is not installed."""
-    return import_optional("minari", f"dataset={brief(source)}", "install the extra 'minari', or give an .npz file")
-
-
-def _of_minari(name: str) -> Dataset:
-    source = MINARI + name
-    minari = _minari(source)
+def _minari_folder(source: str) -> Path:
+    """Return the folder of a data set, or refuse ``source`` if Minari is not installed or it has none."""
+    import_optional("minari", f"dataset={brief(source)}", "install the extra 'minari', or give an .npz file")
     from minari.storage import get_dataset_path
 
+    name = source.removeprefix(MINARI)
     folder = Path(get_dataset_path(name)) / "data"
     if not name or not folder.is_dir():
         here = _versions(name, folder.parent) if name else []
@@ -203,6 +200,13 @@ def _of_minari(name: str) -> Dataset:
             f"{source} is not on this machine; "
             + (f"it has {', '.join(here)}" if here else f"get it with: minari download {brief(name, quotes=False)}")
         )
+    return folder
+
+
+def _of_minari(source: str) -> Dataset:
+    folder = _minari_folder(source)
+    import minari
+
     try:
         described = safe_json.read_json(folder / "metadata.json")
     except FileNotFoundError:
@@ -212,7 +216,7 @@ def _of_minari(name: str) -> Dataset:
         raise UsageError(f"{source} does not describe its spaces; write it with minari.create_dataset_from_buffers")
     try:
         space = json.loads(described["observation_space"])
-        episodes = [*minari.load_dataset(name).iterate_episodes()]
+        episodes = [*minari.load_dataset(source.removeprefix(MINARI)).iterate_episodes()]
         parts = [_transitions(source, episode, space) for episode in episodes if len(episode.rewards)]
     except (UsageError, MemoryError):
         raise

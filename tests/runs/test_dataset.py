@@ -377,7 +377,7 @@ def test_missing_and_damaged_minari_data_sets(tmp_path, monkeypatch):
     data = fake_minari.install(monkeypatch, tmp_path, "a", [episode(0, 2, True)])
     for name in ("b", ""):
         with refuses(UsageError, f"minari:{name} minari download"):
-            load_dataset(f"minari:{name}")
+            datasets.check_source(f"minari:{name}")  # before TensorFlow is imported
     for text, error in (("{}", UsageError), ("{", FileFault), ("[]", UsageError)):
         (data / "metadata.json").write_text(text)
         with pytest.raises(error, match="a"):
