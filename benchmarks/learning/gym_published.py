@@ -2,6 +2,7 @@
 
 Published values are for v4 environments, and most come from the middle of runs of a million steps, long before learning
 rates fall. So our recipe has two rows: before its cooldown, where a longer run would have the same return, and after.
+The study ``gym_v4`` is read as the published runs are: in v4, midway through runs that are planned for a million steps.
 """
 
 import csv
@@ -21,6 +22,7 @@ PUBLISHED = Path(__file__).parents[1] / "results" / "gym_published.csv"
 STEPS = (100_000, 300_000, 1_000_000)
 BEFORE_COOLDOWN = 0.8  # share of a run up to which the rates of `plus` are constant
 ANY_TIME, KNOWN = "any time", "budget known"
+V4_STUDY, V4 = "gym_v4", "presets, any time, v4"
 # Our recipes: whether their learning rates fall to 0 at the end, and the recipe whose operations were counted.
 RECIPES = {"plus": (True, "plus"), "plus_averaged": (True, "plus"), "td3": (False, "td3"), "ddpg": (False, "ddpg")}
 
@@ -61,8 +63,7 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
         if not all(runs.values()):
             continue
         asked = next(iter(runs.values()))[0].planned_steps
-        counts = sorted({len(own) for own in runs.values()})
-        seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
+        seeds = _counts(runs)
         holds = float(np.mean([cell.final / cell.returns.max() for cell in runs["Hopper-v5"]]))
         for when, share in ((ANY_TIME, BEFORE_COOLDOWN if cools else 1), (KNOWN, 1))[: 1 + cools]:
             step = round(share * asked)
@@ -70,7 +71,33 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
             last = holds if share == 1 else None
             agent = Agent({step: _mean(returns)}, last, gmac(counted), seeds, _interval(returns))
             found[f"`{recipe}`, {when}"] = agent
+    if all((returns := v4_returns(cells)).values()):
+        found[V4] = Agent({STEPS[0]: _mean(returns)}, None, gmac("plus"), _counts(returns), _interval(returns))
     return found
+
+
+def v4_returns(cells: Sequence[Cell]) -> dict[str, list[float]]:
+    """Return the presets' returns in v4 after 100,000 steps, a seed each, by the id of the v5 environment."""
+    found: dict[str, list[float]] = {env_id: [] for env_id in REFERENCES}
+    for cell in cells:
+        if cell.study == V4_STUDY and cell.reached >= STEPS[0]:
+            found[cell.env_id.replace("-v4", "-v5")].append(return_at(cell, STEPS[0]))
+    return found
+
+
+def v4_table(cells: Sequence[Cell]) -> str:
+    """Return the returns in each v4 task after 100,000 steps: of each of our seeds, and published means."""
+    tasks = [env_id.removesuffix("-v5") for env_id in REFERENCES]
+    lines = [f"| after {STEPS[0]:,} steps | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
+    mine = v4_returns(cells)
+    lines += [f"| presets, each seed | {' | '.join(_listed(returns) for returns in mine.values())} |"]
+    lines += [f"| ... their mean | {' | '.join(_listed([np.mean(own)]) if own else '' for own in mine.values())} |"]
+    with PUBLISHED.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if (row["measure"], row["steps"]) == ("return", str(STEPS[0]))]
+    for method in _names(rows):
+        means = {row["task"]: float(row["value"]) for row in rows if row["method"] == method}
+        lines.append(f"| {method} | {' | '.join(_listed([means[task]]) for task in tasks)} |")
+    return "\n".join(lines)
 
 
 def gmac(recipe: str) -> float:
@@ -131,6 +158,15 @@ def _interval(returns: Mapping[str, Sequence[float]]) -> tuple[float, float]:
     drawn = [task[generator.integers(0, len(task), (RESAMPLES, len(task)))].mean(1) for task in tasks]
     low, high = np.percentile(np.mean(drawn, axis=0), [2.5, 97.5])
     return float(low), float(high)
+
+
+def _counts(runs: Mapping[str, Sequence[object]]) -> str:
+    """Return the number of seeds per task, or the lowest and the highest."""
+    return " to ".join(map(str, sorted({min(map(len, runs.values())), max(map(len, runs.values()))})))
+
+
+def _listed(returns: Sequence[float]) -> str:
+    return ", ".join(f"{value:,.0f}" for value in returns)
 
 
 def _names(rows: Sequence[dict[str, str]]) -> list[str]:

@@ -75,6 +75,7 @@ BLOCKS: dict[str, Text] = {
     "control suite tasks": control_suite.by_task,
     "control suite swing-ups": lambda cells: control_suite.by_task(cells, swing_ups=True),
     "published": gym_published.table,
+    "v4": gym_published.v4_table,
     "published picture": lambda cells: f"![{_ARITHMETIC}]({figures.ARITHMETIC})" if gym_published.ours(cells) else "",
     "midway": midway.table,
     "budget": budget.table,

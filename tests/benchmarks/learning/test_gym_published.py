@@ -32,6 +32,32 @@ def test_our_runs_are_read_before_the_cooldown_and_at_the_end():
     assert late.hopper == pytest.approx(hopper[0] / hopper[1])
 
 
+def v4_runs(seed, *shares):
+    """Runs planned for a million steps, evaluated every 50,000; the second evaluation is the one that counts."""
+    return [
+        cell(
+            gym_published.V4_STUDY, env_id.replace("v5", "v4"), "averaged", seed, scores, asked=1_000_000, every=50_000
+        )
+        for env_id in REFERENCES
+        for scores in [[scored(env_id, share) for share in shares]]
+    ]
+
+
+def test_runs_in_v4_are_read_after_100_000_steps_of_a_million():
+    """Scores of 0.5 and 0.7 there; the third seed has not come so far."""
+    cells = [*v4_runs(0, 0, 0.5, 0.9), *v4_runs(1, 0, 0.7), *v4_runs(2, 0.4)]
+    agent = gym_published.ours(cells)[gym_published.V4]
+    assert agent.scores == {100_000: pytest.approx(0.6)}
+    assert agent.seeds == "2"
+    hopper = [scored("Hopper-v5", share) for share in (0.5, 0.7, 0.6)]
+    place = 2 + [*REFERENCES].index("Hopper-v5")
+    seeds, mean, *others = gym_published.v4_table(cells).splitlines()[2:]
+    assert seeds.split("|")[place].strip() == f"{hopper[0]:,.0f}, {hopper[1]:,.0f}"
+    assert mean.split("|")[place].strip() == f"{hopper[2]:,.0f}"
+    assert next(line for line in others if line.startswith("| SimbaV2 |")).split("|")[place].strip() == "2,821"
+    assert gym_published.V4 not in gym_published.ours(cells[:4])
+
+
 def test_our_mean_needs_a_finished_run_in_every_task():
     *most, last = runs()
     assert gym_published.ours(most) == {}
