@@ -2,7 +2,7 @@
 
 Heavy: bodies are a quarter heavier, and in gymnasium's tasks actions last for another number of frames. Light: bodies
 are a fifth lighter. Some are tasks of the control suite, which needs the extra ``dmc``: in two of them runs find reward
-late, in three others actions saturate.
+late, in three others actions saturate. One has the body of Ant-v5 and the observations of Ant-v4.
 """
 
 import gymnasium as gym
@@ -56,3 +56,10 @@ for name in TASKS:
 for name, env_id in SUITE.items():
     for prefix, times in (("Heavy", 1.25), ("Light", 0.8)):
         gym.register(f"{prefix}{name}-v0", entry_point=suite_task, kwargs={"env_id": env_id, "times": times})
+
+gym.register(
+    "AntWithoutContactForces-v0",
+    entry_point="gymnasium.envs.mujoco.ant_v5:AntEnv",
+    kwargs={"include_cfrc_ext_in_observation": False},
+    max_episode_steps=1_000,
+)
