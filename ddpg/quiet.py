@@ -1,7 +1,6 @@
 """Suppress the notices that TensorFlow's import and TFLite print in terminals and notebooks."""
 
 import contextlib
-import importlib
 import os
 import re
 import sys
@@ -53,7 +52,8 @@ def load_tensorflow() -> None:
     """Import TensorFlow without its notices, unless it is imported already."""
     if "tensorflow" not in sys.modules:
         with quiet_tensorflow(), _keras_later():
-            tf = importlib.import_module("tensorflow")  # by name: workers import this module, and must not import that
+            import tensorflow as tf
+
             tf.get_logger().setLevel("ERROR")
 
 

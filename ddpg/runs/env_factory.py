@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import os
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from ddpg.interaction.action_mask import ActionMask, has_mask
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.interaction.validation import validate_int
-from ddpg.quiet import quiet_tensorflow
 from ddpg.runs import signals
 
 VECTORIZATIONS = ("sync", "async", "envpool")
@@ -53,9 +51,8 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     module, name = _module_and_name(env_id)
     try:
         with env_calls.own_directory(), env_calls.ProcessStateGuard():
-            if module and module not in sys.modules:
-                with quiet_tensorflow():  # the module may import it before we do
-                    importlib.import_module(module)
+            if module:
+                importlib.import_module(module)
             # gymnasium's checker only warns about faults that our own checks refuse.
             env = gym.make(_with_version(name), **{"disable_env_checker": True, **kwargs})
             env = _wrapped(env, wrappers)

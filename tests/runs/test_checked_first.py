@@ -87,17 +87,6 @@ def test_a_constructor_that_fails():
         make_env("faulty/Constructor-v0")
 
 
-def test_the_notices_of_tensorflow_are_not_shown_if_an_environments_module_imports_it(tmp_path, monkeypatch, capfd):
-    (tmp_path / "noticed.py").write_text(
-        "import os\nimport gymnasium as gym\nfrom gymnasium.envs.classic_control import PendulumEnv\n"
-        "gym.register('Noticed-v0', PendulumEnv)\n"
-        "os.write(2, b'I0000 00:00:1.2 3 port.cc:153] oneDNN\\nof its own\\n')\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    make_env("noticed:Noticed-v0").close()
-    assert capfd.readouterr().err == "of its own\n"
-
-
 def test_a_needless_wrapper_is_not_taken_for_a_misspelt_one():
     with refuses(UsageError, "'ClipAction' leave it out") as caught:
         make_env("Pendulum-v1", ["ClipAction"])
