@@ -35,6 +35,7 @@ NOT_RUN: dict[str, int] = {
     "docs/export.md": 3,
     "docs/how_to/masks.md": 1,
     "docs/how_to/trackers.md": 2,
+    "docs/learning.md": 1,
     "docs/learning/environments.md": 2,
     "docs/offline.md": 1,
     "docs/recipes/td3_bc.md": 1,

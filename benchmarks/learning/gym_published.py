@@ -122,6 +122,21 @@ def table(cells: Sequence[Cell]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *lines))
 
 
+def v4_sentence(cells: Sequence[Cell]) -> str:
+    """Return README's sentence about the presets in v4, beside published agents; empty until every task has a run."""
+    mine = ours(cells).get(V4)
+    if mine is None or mine.interval is None:
+        return ""
+    low, high = mine.interval
+    others = [f"{name} {agent.scores[STEPS[0]]:.2f}" for name, agent in published().items() if STEPS[0] in agent.scores]
+    return (
+        "Read as the published values are, in v4 and midway through runs planned for a million steps, the presets "
+        f"have a normalised mean of {mine.scores[STEPS[0]]:.2f} ({low:.2f} to {high:.2f}) over five tasks after "
+        f"{STEPS[0]:,} steps, with {mine.gmac:.2f} billion multiply-adds a step and {mine.seeds} seeds each "
+        f"([table](docs/learning.md#in-the-same-environments)). Published: {', '.join(others)}."
+    )
+
+
 def points(cells: Sequence[Cell]) -> dict[str, Agent]:
     """Return the agents that have a score after at most 100,000 steps and a count of multiply-adds, by name."""
     agents = {**published(), **ours(cells)}

@@ -82,6 +82,7 @@ BLOCKS: dict[str, Text] = {
     "versions of plus": versions.table,
     "front": tables.front,
     "front midway": midway.sentence,
+    "front v4": gym_published.v4_sentence,
     "front picture": _pictured(figures.TABLE, _RETURNS, "docs/", "table", tables.PEER_STUDY),
 }
 FAMILIES: dict[str, Callable[[Sequence[Cell], str], str]] = {"rung": tables.rung_of, "recipe": tables.recipe_of}

@@ -56,6 +56,9 @@ def test_runs_in_v4_are_read_after_100_000_steps_of_a_million():
     assert mean.split("|")[place].strip() == f"{hopper[2]:,.0f}"
     assert next(line for line in others if line.startswith("| SimbaV2 |")).split("|")[place].strip() == "2,821"
     assert gym_published.V4 not in gym_published.ours(cells[:4])
+    assert "a normalised mean of 0.60 (0." in gym_published.v4_sentence(cells)
+    assert "SimbaV2 0.71, CrossQ 0.74" in gym_published.v4_sentence(cells)
+    assert gym_published.v4_sentence(cells[:4]) == ""
 
 
 def test_our_mean_needs_a_finished_run_in_every_task():
