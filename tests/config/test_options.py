@@ -146,7 +146,6 @@ def test_unreadable_toml_files_are_refused(tmp_path):
         ({"critic": "categorical", "critic_loss": "huber"}, "critic categorical loss"),
         ({"critic": "categorical", "td_target": "output_delta"}, "critic categorical loss"),
         ({"critic": "categorical", "td_target": "residual_gradient"}, "critic categorical loss"),
-        ({"critic": "categorical", "td_target": lambda q, target, variables: None}, "critic categorical loss"),
         ({"critic": "distributional", "td_target": "output_delta"}, "critic distributional td_target output_delta"),
         ({"critic": "distributional", "td_target": "residual_gradient"}, "distributional td_target residual_gradient"),
         ({"critic": "distributional", "critic_loss": "huber"}, "critic distributional critic_loss"),
