@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.learning.long_form import Cell
-from benchmarks.learning.tables import groups, nothing, row_of
+from benchmarks.learning.tables import groups, nothing, row_of, span
 from ddpg.progress import format_number
 from ddpg.studies import study_report
 
@@ -60,12 +60,12 @@ def by_group(cells: Sequence[Cell], path: Path = PUBLISHED) -> str:
     """Return a row for each of our configurations and each published method: mean returns over each group's tasks.
 
     Our values are means over tasks of means over finished seeds, and are missing until every task has a finished seed.
-    A configuration has a row once one of its values is there.
+    A configuration has a row if it has one of these values.
     """
     rows = []
     for configuration in CONFIGURATIONS:
         own = [_group_mean(cells, configuration, names) for names in GROUPS.values()]
-        if not all("so far" in text for text in own):
+        if any(own):
             rows.append(f"| `{configuration}` | {' | '.join(own)} |")
     for method, means in published(path)[1].items():
         texts = [format_number(round(means[group])) if group in means else "" for group in GROUPS]
@@ -113,11 +113,10 @@ def _group_mean(cells: Sequence[Cell], configuration: str, names: Sequence[str])
             finals[group[0].env_id] = done
             planned = max(planned, len(group))
     if len(finals) < len(names):  # no mean: the missing tasks may be the hard ones
-        return f"{len(finals)} of {len(names)} tasks so far"
+        return ""
     mean = format_number(round(float(np.mean([np.mean(values) for values in finals.values()]))))
-    sizes = [len(values) for values in finals.values()]
-    counts = sorted({min(sizes), max(sizes)})
-    return mean if counts == [planned] else f"{mean} ({' to '.join(map(str, counts))} of {planned} seeds)"
+    seeds = span(map(len, finals.values()))
+    return mean if seeds == str(planned) else f"{mean} ({seeds} of {planned} seeds)"
 
 
 def _final(row: dict | None) -> str:

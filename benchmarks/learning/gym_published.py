@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.midway import return_at
 from benchmarks.learning.normalised import REFERENCES, RESAMPLES, normalised
+from benchmarks.learning.tables import span
 
 OPERATIONS = Path(__file__).parents[1] / "results" / "operations.json"  # counted by benchmarks.speed.roofline
 PUBLISHED = Path(__file__).parents[1] / "results" / "gym_published.csv"
@@ -63,7 +64,7 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
         if not all(runs.values()):
             continue
         asked = next(iter(runs.values()))[0].planned_steps
-        seeds = _counts(runs)
+        seeds = span(map(len, runs.values()))
         holds = float(np.mean([cell.final / cell.returns.max() for cell in runs["Hopper-v5"]]))
         for when, share in ((ANY_TIME, BEFORE_COOLDOWN if cools else 1), (KNOWN, 1))[: 1 + cools]:
             step = round(share * asked)
@@ -72,7 +73,9 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
             agent = Agent({step: _mean(returns)}, last, gmac(counted), seeds, _interval(returns))
             found[f"`{recipe}`, {when}"] = agent
     if all((returns := v4_returns(cells)).values()):
-        found[V4] = Agent({STEPS[0]: _mean(returns)}, None, gmac("plus"), _counts(returns), _interval(returns))
+        found[V4] = Agent(
+            {STEPS[0]: _mean(returns)}, None, gmac("plus"), span(map(len, returns.values())), _interval(returns)
+        )
     return found
 
 
@@ -130,9 +133,9 @@ def v4_sentence(cells: Sequence[Cell]) -> str:
     low, high = mine.interval
     others = [f"{name} {agent.scores[STEPS[0]]:.2f}" for name, agent in published().items() if STEPS[0] in agent.scores]
     return (
-        "Read as the published values are, in v4 and midway through runs planned for a million steps, the presets "
-        f"have a normalised mean of {mine.scores[STEPS[0]]:.2f} ({low:.2f} to {high:.2f}) over five tasks after "
-        f"{STEPS[0]:,} steps, with {mine.gmac:.2f} billion multiply-adds a step and {mine.seeds} seeds each "
+        f"In the v4 environments, {STEPS[0]:,} steps into runs planned for a million, as most published values are "
+        f"read, the presets have a normalised mean of {mine.scores[STEPS[0]]:.2f} ({low:.2f} to {high:.2f}) over five "
+        f"tasks, with {mine.seeds} seeds each and {mine.gmac:.2f} billion multiply-adds a step "
         f"([table](docs/learning.md#in-the-same-environments)). Published: {', '.join(others)}."
     )
 
@@ -175,11 +178,6 @@ def _interval(returns: Mapping[str, Sequence[float]]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _counts(runs: Mapping[str, Sequence[object]]) -> str:
-    """Return the number of seeds per task, or the lowest and the highest."""
-    return " to ".join(map(str, sorted({min(map(len, runs.values())), max(map(len, runs.values()))})))
-
-
 def _listed(returns: Sequence[float]) -> str:
     return ", ".join(f"{value:,.0f}" for value in returns)
 
@@ -202,6 +200,5 @@ def _agent(rows: Sequence[dict[str, str]]) -> Agent:
         named = [float(row["value"]) for row in rows if (row["measure"], row["task"]) == (measure, task)]
         return named[0] if named else None
 
-    counts = sorted({int(row["seeds"]) for row in rows if row["measure"] == "return"})
-    seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
+    seeds = span(int(row["seeds"]) for row in rows if row["measure"] == "return")
     return Agent(scores, one("last / largest", "Hopper"), one("GMAC a step", "HalfCheetah"), seeds)

@@ -1,6 +1,6 @@
 """Make the Markdown tables of docs/learning.md and docs/learning/ from the committed runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.learning import ladder, normalised
@@ -176,6 +176,12 @@ def front(cells: Sequence[Cell]) -> str:
         texts = [_brief(rows.get((env_id, recipe))) for recipe in recipes]
         lines.append(f"| {env_id} | {' | '.join(texts)} |")
     return "\n".join(lines)
+
+
+def span(numbers: Iterable[int]) -> str:
+    """Return the smallest and the largest of the numbers, ``2 to 3``, or ``2`` if they are equal; "" for none."""
+    found = sorted({*numbers})
+    return " to ".join(dict.fromkeys(map(str, (*found[:1], *found[-1:]))))
 
 
 def nothing(study: str) -> str:

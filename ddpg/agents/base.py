@@ -137,7 +137,7 @@ class Agent(TFAgent, abc.ABC):
         """Build the networks that the options describe, in the default graph, and return their update.
 
         Raises:
-            UsageError: if a user's own update cannot be built, or is none for this agent.
+            UsageError: if a user's own update cannot be built, or is of a type that this agent cannot use.
         """
         kind, expected = update_of(self.config), self.update_class
         with kind.own_code():

@@ -218,20 +218,20 @@ class Update(abc.ABC):
             raise UsageError(f"{type(self).__name__}.target returned {brief(y)}; expected y, a tensor [B, 1]")
         # y comes first: the step's training pass updates batch-norm statistics that y's inference pass reads.
         with tf.control_dependencies([y] if self.target_reads_online else []):
-            return y, self._made(self.steps[0], batch, y)
+            return y, self._metrics_of(self.steps[0], batch, y)
 
     def later_steps(self, batch: Batch, y: tf.Tensor, metrics: Metrics) -> Metrics:
         """Complete the update that :meth:`first_step` began; return as :meth:`update_op` does."""
         for step in self.steps[1:]:
             with tf.control_dependencies(list(metrics.values())):
-                metrics = metrics | self._made(step, batch, y)
+                metrics = metrics | self._metrics_of(step, batch, y)
         check_metrics(self, metrics)
         with tf.control_dependencies(list(metrics.values())):
             moved = self.update_targets()
         with tf.control_dependencies([moved]):
             return {name: tf.identity(value) for name, value in metrics.items()}
 
-    def _made(self, step: OptimizerStep, batch: Batch, y: tf.Tensor) -> Metrics:
+    def _metrics_of(self, step: OptimizerStep, batch: Batch, y: tf.Tensor) -> Metrics:
         metrics = step(batch, y)
         if not isinstance(metrics, dict):
             kind = type(self).__name__

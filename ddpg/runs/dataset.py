@@ -268,7 +268,7 @@ def _transitions(source: str, episode: Any, space: Mapping[str, Any]) -> dict[st
 
 
 def _flat(where: str, observations: Any, space: Mapping[str, Any]) -> np.ndarray:
-    """Return observations as arrays, flattened like those of ``gymnasium.wrappers.FlattenObservation`` if they are not.
+    """Return observations as one array: others are flattened as ``gymnasium.wrappers.FlattenObservation`` does.
 
     Args:
         where: the episode, for the message.

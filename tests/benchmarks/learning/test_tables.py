@@ -34,6 +34,10 @@ def test_presets_have_the_final_return_of_every_finished_seed():
     assert tables.of_presets(cells[2:4]) == "No runs of the study `landing` yet."
 
 
+def test_a_span_has_its_two_ends_once():
+    assert [tables.span(numbers) for numbers in ([3, 1, 2], [2, 2], [])] == ["1 to 3", "2", ""]
+
+
 def test_every_finished_seed_has_a_row_with_its_last_fifth():
     """The last three of ten evaluations are 4, 1, 7: mean 4, lowest 1. The evaluation after training returns 9.24."""
     first = cell("first", "E", "preset", 5001, [9, 9, 9, 9, 9, 9, 9, 4, 1, 7])
