@@ -240,11 +240,12 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
 
 def _origin_of_defaults(name: str, kind: type["AgentConfig"], preset: "Preset") -> str:
     """Return where the defaults of an environment come from, for its help."""
-    from ddpg.config.presets import has_preset
+    from ddpg.config.presets import PRESETS, preset_name
 
     of_recipe = "" if preset.recipe is None else f"those of the recipe {preset.recipe}"
-    if has_preset(name, kind):
-        return "its preset's" + (f", {of_recipe}" if of_recipe else "")
+    if (of := preset_name(name, kind)) is not None:
+        whose = f"those of {of}'s preset" if of in PRESETS and of != name else "its preset's"
+        return whose + (f", {of_recipe}" if of_recipe else "")
     return f"{of_recipe or 'the same everywhere'}: {name} has no preset"
 
 

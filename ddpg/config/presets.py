@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import itertools
 import math
+import re
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -236,24 +238,26 @@ _ELSEWHERE: dict[type[AgentConfig], Preset] = {
 }
 
 
-def has_preset(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> bool:
-    """Return whether ``env_id`` or its suite has a preset for the options class ``kind``."""
-    return _own_preset(env_id, kind) is not None
+def preset_name(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> str | None:
+    """Return the environment or the suite whose preset ``env_id`` has for the options class ``kind``, or ``None``.
+
+    An environment without a preset of its own has that of another version: ``Ant-v4`` has that of ``Ant-v5``. A preset
+    for another algorithm does not count: a wrapper may have made the actions discrete.
+    """
+    versions = (name for name in PRESETS if _without_version(name) == _without_version(env_id))
+    suites = (prefix for prefix in SUITES if env_id.startswith(prefix))
+    found = env_id if env_id in PRESETS else next(itertools.chain(versions, suites), None)
+    return found if found is not None and issubclass(kind, (PRESETS | SUITES)[found].kind) else None
 
 
 def preset_for(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> Preset:
-    """Return the preset of ``env_id`` or of its suite for the options class ``kind``, or the default of that class."""
-    return _own_preset(env_id, kind) or _ELSEWHERE.get(kind, Preset(100_000))
+    """Return the preset that :func:`preset_name` names, or the default of the options class ``kind``."""
+    name = preset_name(env_id, kind)
+    return (PRESETS | SUITES)[name] if name is not None else _ELSEWHERE.get(kind, Preset(100_000))
 
 
-def _own_preset(env_id: str, kind: type[AgentConfig]) -> Preset | None:
-    """Return the preset of ``env_id`` or of its suite.
-
-    There is none if it is for another algorithm: a wrapper may have made the actions discrete.
-    """
-    of_suite = next((preset for prefix, preset in SUITES.items() if env_id.startswith(prefix)), None)
-    found = PRESETS.get(env_id, of_suite)
-    return found if found is not None and issubclass(kind, found.kind) else None
+def _without_version(env_id: str) -> str:
+    return re.sub(r"-v\d+$", "", env_id)
 
 
 @overload

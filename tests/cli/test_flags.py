@@ -102,6 +102,7 @@ def test_help_of_an_environment_shows_its_options_with_its_presets_values(capsys
     [
         ("Pendulum-v1", "The defaults are its preset's."),
         ("BipedalWalker-v3", "its preset's, those of the recipe plus."),
+        ("Hopper-v4", "those of Hopper-v5's preset, those of the recipe plus."),
         ("WithoutPreset-v0", "those of the recipe plus: WithoutPreset-v0 has no preset"),
         ("WithoutPresetChoices-v0", "WithoutPresetChoices-v0 has no preset"),
     ],

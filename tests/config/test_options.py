@@ -7,7 +7,7 @@ from agent_options import DQN_PRESETS
 from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
-from ddpg.config.presets import PRESETS, SUITES, Preset, has_preset, preset_config
+from ddpg.config.presets import PRESETS, SUITES, Preset, preset_config, preset_name
 from ddpg.config.toml_file import read_toml
 
 
@@ -194,8 +194,16 @@ def test_a_preset_overrides_options_of_its_recipe(monkeypatch):
 def test_a_suite_has_one_preset():
     of_suite, of_others = preset_config("dmc/cheetah-run-v0"), preset_config("dm_control/cheetah-run-v0")
     assert of_suite == preset_config("dmc/walker-walk-v0") == of_others.replace(norm="renorm_preactivation")
-    assert has_preset("dmc/walker-walk-v0")
-    assert not has_preset("dm_control/cheetah-run-v0")
+    assert preset_name("dmc/walker-walk-v0") == "dmc/"
+    assert preset_name("dm_control/cheetah-run-v0") is None
+
+
+def test_an_environment_has_the_preset_of_another_version(monkeypatch):
+    assert preset_config("Hopper-v4") == preset_config("Hopper-v5") != preset_config("Hop-v5")
+    assert preset_name("CartPole-v0", DQNConfig) == "CartPole-v1"
+    assert preset_name("mine/Hopper-v4") is None
+    monkeypatch.setitem(PRESETS, "Hopper-v4", Preset(7))
+    assert preset_name("Hopper-v4") == "Hopper-v4"
 
 
 @pytest.mark.parametrize("env_id", [*PRESETS, *SUITES])
@@ -203,7 +211,7 @@ def test_a_preset_does_not_apply_to_another_algorithm(env_id):
     """A wrapper may have made the actions discrete."""
     other = DDPGConfig if env_id in DQN_PRESETS else DQNConfig
     assert preset_config(env_id, other) == preset_config("NoPreset-v0", other)
-    assert not has_preset(env_id, other)
+    assert preset_name(env_id, other) is None
 
 
 @pytest.mark.parametrize("env_id", [*PRESETS, *SUITES])
