@@ -103,14 +103,14 @@ def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
     axes = figure.subplots()
     agents = gym_published.points(cells)
     for name, agent in agents.items():
-        own, at_end = agent.interval is not None, name.endswith(gym_published.KNOWN)
-        place, colour = (agent.gmac, gym_published.first_score(agent)), COLOURS[1] if own else COLOURS[0]
-        axes.scatter(*place, color="white" if at_end else colour, edgecolors=colour, zorder=3)
-        if agent.interval:
-            axes.plot([agent.gmac] * 2, agent.interval, color=colour, linewidth=1)
+        score, at_end = gym_published.first_score(agent), name.endswith(gym_published.KNOWN)
+        colour = COLOURS[1] if score.interval else COLOURS[0]
+        axes.scatter(agent.gmac, score.mean, color="white" if at_end else colour, edgecolors=colour, zorder=3)
+        if score.interval:
+            axes.plot([agent.gmac] * 2, score.interval, color=colour, linewidth=1)
+    firsts = {name: gym_published.first_score(agent) for name, agent in agents.items()}
     for own in (True, False):
-        group = {name: agent for name, agent in agents.items() if own == (agent.interval is not None)}
-        scores = {name: gym_published.first_score(agent) for name, agent in group.items()}
+        scores = {name: score.mean for name, score in firsts.items() if own == (score.interval is not None)}
         for name, height in _spread(scores).items():
             beside = (agents[name].gmac * 1.06, height + 0.02) if own else (18, height)  # published: in a column
             look = None if own else {"arrowstyle": "-", "color": "0.75", "shrinkA": 0, "shrinkB": 3}
@@ -118,7 +118,7 @@ def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
             axes.annotate(name.replace("`", ""), point, beside, fontsize=9, va="center", arrowprops=look)
     at_any_time = {name: agent for name, agent in agents.items() if not name.endswith(gym_published.KNOWN)}
     joined = [agents[name] for name in gym_published.front(at_any_time)]
-    xs, ys = [agent.gmac for agent in joined], [gym_published.first_score(agent) for agent in joined]
+    xs, ys = [agent.gmac for agent in joined], [gym_published.first_score(agent).mean for agent in joined]
     axes.step(xs, ys, where="post", color="grey", linewidth=1, zorder=1)
     axes.set_xscale("log")
     axes.set(xlim=(0.12, 40), ylim=(0, 1.05))

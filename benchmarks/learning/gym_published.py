@@ -7,7 +7,7 @@ The study ``gym_v4`` is read as the published runs are: in v4, midway through ru
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,22 +28,32 @@ V4_STUDY, V4 = "gym_v4", "presets, any time, v4"
 RECIPES = {"plus": (True, "plus"), "plus_averaged": (True, "plus"), "td3": (False, "td3"), "ddpg": (False, "ddpg")}
 
 
+class Score(NamedTuple):
+    """A normalised return, averaged over the five tasks.
+
+    Attributes:
+        mean: over the tasks, and over the seeds of each.
+        interval: its 95 % bootstrap interval; published values have none.
+    """
+
+    mean: float
+    interval: tuple[float, float] | None = None
+
+
 class Agent(NamedTuple):
     """The scores and the cost of one agent.
 
     Attributes:
-        scores: normalised returns by number of environment steps, averaged over the five tasks.
+        scores: by number of environment steps.
         hopper: the last evaluation on Hopper as a share of the run's largest, averaged over seeds.
         gmac: billions of multiply-adds per step of HalfCheetah.
         seeds: the number of seeds per task.
-        interval: the 95 % bootstrap interval of the score; published values have none.
     """
 
-    scores: dict[int, float]
+    scores: dict[int, Score]
     hopper: float | None
     gmac: float | None
     seeds: str
-    interval: tuple[float, float] | None = None
 
 
 def published(path: Path = PUBLISHED) -> dict[str, Agent]:
@@ -70,33 +80,43 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
             step = round(share * asked)
             returns = {env_id: [return_at(cell, step) for cell in own] for env_id, own in runs.items()}
             last = holds if share == 1 else None
-            agent = Agent({step: _mean(returns)}, last, gmac(counted), seeds, _interval(returns))
-            found[f"`{recipe}`, {when}"] = agent
-    if all((returns := v4_returns(cells)).values()):
+            found[f"`{recipe}`, {when}"] = Agent({step: _score(returns)}, last, gmac(counted), seeds)
+    reached = {steps: returns for steps in STEPS if all((returns := v4_returns(cells, steps)).values())}
+    if reached:
+        counts = {steps: span(map(len, returns.values())) for steps, returns in reached.items()}
+        fewer = [f"{seeds} at {steps:,}" for steps, seeds in counts.items() if seeds != counts[STEPS[0]]]
         found[V4] = Agent(
-            {STEPS[0]: _mean(returns)}, None, gmac("plus"), span(map(len, returns.values())), _interval(returns)
+            {steps: _score(returns) for steps, returns in reached.items()},
+            None,
+            gmac("plus"),
+            ", ".join([counts[STEPS[0]], *fewer]),
         )
     return found
 
 
-def v4_returns(cells: Sequence[Cell]) -> dict[str, list[float]]:
-    """Return the presets' returns in v4 after 100,000 steps, a seed each, by the id of the v5 environment."""
+def v4_returns(cells: Sequence[Cell], steps: int) -> dict[str, list[float]]:
+    """Return the presets' returns in v4 after ``steps`` steps, a seed each, by the id of the v5 environment."""
     found: dict[str, list[float]] = {env_id: [] for env_id in REFERENCES}
     for cell in cells:
-        if cell.study == V4_STUDY and cell.reached >= STEPS[0]:
-            found[cell.env_id.replace("-v4", "-v5")].append(return_at(cell, STEPS[0]))
+        if cell.study == V4_STUDY and cell.reached >= steps:
+            found[cell.env_id.replace("-v4", "-v5")].append(return_at(cell, steps))
     return found
 
 
 def v4_table(cells: Sequence[Cell]) -> str:
-    """Return the returns in each v4 task after 100,000 steps: of each of our seeds, and published means."""
+    """Return the returns in each v4 task at each number of steps that a run has reached."""
+    return "\n\n".join(_v4_table(cells, steps) for steps in STEPS if any(v4_returns(cells, steps).values()))
+
+
+def _v4_table(cells: Sequence[Cell], steps: int) -> str:
+    """Return a row for our seeds, one for their mean, and the published means."""
     tasks = [env_id.removesuffix("-v5") for env_id in REFERENCES]
-    lines = [f"| after {STEPS[0]:,} steps | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
-    mine = v4_returns(cells)
+    lines = [f"| after {steps:,} steps | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
+    mine = v4_returns(cells, steps)
     lines += [f"| presets, each seed | {' | '.join(_listed(returns) for returns in mine.values())} |"]
     lines += [f"| ... their mean | {' | '.join(_listed([np.mean(own)]) if own else '' for own in mine.values())} |"]
     with PUBLISHED.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if (row["measure"], row["steps"]) == ("return", str(STEPS[0]))]
+        rows = [row for row in csv.DictReader(file) if (row["measure"], row["steps"]) == ("return", str(steps))]
     for method in _names(rows):
         means = {row["task"]: float(row["value"]) for row in rows if row["method"] == method}
         lines.append(f"| {method} | {' | '.join(_listed([means[task]]) for task in tasks)} |")
@@ -115,11 +135,9 @@ def table(cells: Sequence[Cell]) -> str:
     mine = ours(cells)
     lines = []
     for name, agent in {**mine, **published()}.items():
-        scores = [f"{agent.scores[steps]:.2f}" if steps in agent.scores else "" for steps in STEPS]
+        scores = [_with_interval(agent.scores[steps]) if steps in agent.scores else "" for steps in STEPS]
         if name in mine and (early := min(agent.scores)) not in STEPS:
-            scores[0] += f"{agent.scores[early]:.2f} at {early:,}"
-        if agent.interval:
-            scores[0] += f" ({agent.interval[0]:.2f} to {agent.interval[1]:.2f})"
+            scores[0] = _with_interval(agent.scores[early], f" at {early:,}")
         others = ("" if number is None else f"{number:.2f}" for number in (agent.gmac, agent.hopper))
         lines.append([name, agent.seeds, *scores, *others])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *lines))
@@ -128,14 +146,14 @@ def table(cells: Sequence[Cell]) -> str:
 def v4_sentence(cells: Sequence[Cell]) -> str:
     """Return README's sentence about the presets in v4, beside published agents; empty until every task has a run."""
     mine = ours(cells).get(V4)
-    if mine is None or mine.interval is None:
+    if mine is None:
         return ""
-    low, high = mine.interval
-    others = [f"{name} {agent.scores[STEPS[0]]:.2f}" for name, agent in published().items() if STEPS[0] in agent.scores]
+    points = " and ".join(f"{steps:,}" for steps in mine.scores)
+    others = [f"{name} {_means(agent, mine.scores)}" for name, agent in published().items()]
     return (
-        f"In the v4 environments, {STEPS[0]:,} steps into runs planned for a million, as most published values are "
-        f"read, the presets have a normalised mean of {mine.scores[STEPS[0]]:.2f} ({low:.2f} to {high:.2f}) over five "
-        f"tasks, with {mine.seeds} seeds each and {mine.gmac:.2f} billion multiply-adds a step "
+        f"In the v4 environments, {points} steps into runs planned for a million, as most published values are "
+        f"read, the presets have a normalised mean of {' and '.join(map(_with_interval, mine.scores.values()))} over "
+        f"five tasks, with {mine.seeds} seeds each and {mine.gmac:.2f} billion multiply-adds a step "
         f"([table](docs/learning.md#in-the-same-environments)). Published: {', '.join(others)}."
     )
 
@@ -149,14 +167,14 @@ def points(cells: Sequence[Cell]) -> dict[str, Agent]:
 def front(agents: Mapping[str, Agent]) -> list[str]:
     """Return the names of the agents that score higher than all cheaper ones (the Pareto front), cheapest first."""
     best, found = -np.inf, []
-    for name, agent in sorted(agents.items(), key=lambda item: (item[1].gmac, -first_score(item[1]))):
-        if first_score(agent) > best:
-            best = first_score(agent)
+    for name, agent in sorted(agents.items(), key=lambda item: (item[1].gmac, -first_score(item[1]).mean)):
+        if first_score(agent).mean > best:
+            best = first_score(agent).mean
             found.append(name)
     return found
 
 
-def first_score(agent: Agent) -> float:
+def first_score(agent: Agent) -> Score:
     """Return the score at the smallest number of steps."""
     return agent.scores[min(agent.scores)]
 
@@ -169,13 +187,22 @@ def _mean(returns: Mapping[str, Sequence[float]]) -> float:
     return float(np.mean([normalised(env_id, own).mean() for env_id, own in returns.items()]))
 
 
-def _interval(returns: Mapping[str, Sequence[float]]) -> tuple[float, float]:
-    """Return the ends of the mean's 95 % percentile bootstrap interval, with seeds resampled within each task."""
+def _score(returns: Mapping[str, Sequence[float]]) -> Score:
+    """Return the mean and its 95 % percentile bootstrap interval, with seeds resampled within each task."""
     generator = np.random.default_rng(0)
     tasks = [normalised(env_id, own) for env_id, own in returns.items()]
     drawn = [task[generator.integers(0, len(task), (RESAMPLES, len(task)))].mean(1) for task in tasks]
     low, high = np.percentile(np.mean(drawn, axis=0), [2.5, 97.5])
-    return float(low), float(high)
+    return Score(_mean(returns), (float(low), float(high)))
+
+
+def _with_interval(score: Score, at: str = "") -> str:
+    low_high = f" ({score.interval[0]:.2f} to {score.interval[1]:.2f})" if score.interval else ""
+    return f"{score.mean:.2f}{at}{low_high}"
+
+
+def _means(agent: Agent, steps: Iterable[int]) -> str:
+    return " and ".join(f"{agent.scores[step].mean:.2f}" for step in steps if step in agent.scores)
 
 
 def _listed(returns: Sequence[float]) -> str:
@@ -192,9 +219,9 @@ def _agent(rows: Sequence[dict[str, str]]) -> Agent:
         here = [row for row in rows if row["steps"] == str(steps)]
         returns = {f"{row['task']}-v5": [float(row["value"])] for row in here if row["measure"] == "return"}
         if returns.keys() == REFERENCES.keys():
-            scores[steps] = _mean(returns)
+            scores[steps] = Score(_mean(returns))
         elif scored := [float(row["value"]) for row in here if row["measure"] == "normalised"]:
-            scores[steps] = scored[0]
+            scores[steps] = Score(scored[0])
 
     def one(measure: str, task: str) -> float | None:
         named = [float(row["value"]) for row in rows if (row["measure"], row["task"]) == (measure, task)]

@@ -4,7 +4,7 @@ import pytest
 from learning_cells import cell
 
 from benchmarks.learning import gym_published
-from benchmarks.learning.gym_published import Agent
+from benchmarks.learning.gym_published import Agent, Score
 from benchmarks.learning.normalised import REFERENCES
 
 
@@ -25,9 +25,8 @@ def test_our_runs_are_read_before_the_cooldown_and_at_the_end():
     """Scores of the tasks are 1, 2 ... 5 times that of the first, so the mean is 3 times that."""
     found = gym_published.ours(runs())
     early, late = found["`plus`, any time"], found["`plus`, budget known"]
-    assert early.scores == {400: pytest.approx(3 * 0.5)}
-    assert late.scores == {500: pytest.approx(3 * 0.4)}
-    assert early.interval == pytest.approx((1.5, 1.5))  # one seed
+    assert early.scores == {400: (pytest.approx(3 * 0.5), pytest.approx((1.5, 1.5)))}  # one seed
+    assert late.scores[500].mean == pytest.approx(3 * 0.4)
     hopper = [scored("Hopper-v5", 2 * share) for share in (0.4, 0.5)]
     assert late.hopper == pytest.approx(hopper[0] / hopper[1])
 
@@ -43,21 +42,34 @@ def v4_runs(seed, *shares):
     ]
 
 
-def test_runs_in_v4_are_read_after_100_000_steps_of_a_million():
-    """Scores of 0.5 and 0.7 there; the third seed has not come so far."""
-    cells = [*v4_runs(0, 0, 0.5, 0.9), *v4_runs(1, 0, 0.7), *v4_runs(2, 0.4)]
+def test_runs_in_v4_are_read_after_100_000_and_300_000_steps_of_a_million():
+    """Scores of 0.5 and 0.7 after 100,000, and 1.1 after 300,000 of the first seed; the third has not come so far."""
+    cells = [*v4_runs(0, 0, 0.5, 0.9, 1, 1, 1.1), *v4_runs(1, 0, 0.7), *v4_runs(2, 0.4)]
     agent = gym_published.ours(cells)[gym_published.V4]
-    assert agent.scores == {100_000: pytest.approx(0.6)}
-    assert agent.seeds == "2"
-    hopper = [scored("Hopper-v5", share) for share in (0.5, 0.7, 0.6)]
+    assert {steps: score.mean for steps, score in agent.scores.items()} == pytest.approx({100_000: 0.6, 300_000: 1.1})
+    assert agent.seeds == "2, 1 at 300,000"
+    hopper = [scored("Hopper-v5", share) for share in (0.5, 0.7, 0.6, 1.1)]
     place = 2 + [*REFERENCES].index("Hopper-v5")
-    seeds, mean, *others = gym_published.v4_table(cells).splitlines()[2:]
+    early, late = gym_published.v4_table(cells).split("\n\n")
+    seeds, mean, *others = early.splitlines()[2:]
     assert seeds.split("|")[place].strip() == f"{hopper[0]:,.0f}, {hopper[1]:,.0f}"
     assert mean.split("|")[place].strip() == f"{hopper[2]:,.0f}"
     assert next(line for line in others if line.startswith("| SimbaV2 |")).split("|")[place].strip() == "2,821"
-    assert gym_published.V4 not in gym_published.ours(cells[:4])
-    assert "a normalised mean of 0.60 (0." in gym_published.v4_sentence(cells)
+    assert late.splitlines()[2].split("|")[place].strip() == f"{hopper[3]:,.0f}"
+    (row,) = (line for line in gym_published.table(cells).splitlines() if gym_published.V4 in line)
+    assert "| 2, 1 at 300,000 | 0.60 (0." in row
+    assert "| 1.10 (1.10 to 1.10) |  |" in row
+
+
+def test_the_sentence_about_v4_needs_a_run_of_every_task():
+    cells = v4_runs(0, 0, 0.6)
+    assert "100,000 steps into" in gym_published.v4_sentence(cells)
+    assert "a normalised mean of 0.60 (0.60 to 0.60) over" in gym_published.v4_sentence(cells)
     assert "SimbaV2 0.71, CrossQ 0.74" in gym_published.v4_sentence(cells)
+    longer = gym_published.v4_sentence(v4_runs(0, 0, 0.6, 0, 0, 0, 1.2))
+    assert "100,000 and 300,000 steps into" in longer
+    assert "SimbaV2 0.71 and 1.27, CrossQ 0.74 and 1.30" in longer
+    assert gym_published.V4 not in gym_published.ours(cells[:4])
     assert gym_published.v4_sentence(cells[:4]) == ""
 
 
@@ -81,21 +93,23 @@ def test_a_published_mean_needs_every_task(tmp_path):
     lines += ["C,,300000,normalised,1.5,,y"]
     path.write_text("\n".join(lines) + "\n")
     found = gym_published.published(path)
-    assert found["A"] == Agent({100_000: pytest.approx(1.2)}, 0.5, 9.0, "7")
+    assert found["A"] == Agent({100_000: (pytest.approx(1.2), None)}, 0.5, 9.0, "7")
     assert found["B"].scores == {}
-    assert found["C"] == Agent({300_000: 1.5}, None, None, "")
+    assert found["C"] == Agent({300_000: Score(1.5)}, None, None, "")
 
 
 def test_the_committed_means():
     """Computed independently from the published files."""
     found = gym_published.published()
-    means = {name: [round(score, 2) for score in found[name].scores.values()] for name in ("SimbaV2", "CrossQ", "MR.Q")}
+    means = {
+        name: [round(score.mean, 2) for score in found[name].scores.values()] for name in ("SimbaV2", "CrossQ", "MR.Q")
+    }
     assert means == {"SimbaV2": [0.71, 1.27, 1.62], "CrossQ": [0.74, 1.3, 1.47], "MR.Q": [0.61, 1.02, 1.46]}
 
 
 def test_the_front_has_the_agents_that_score_higher_than_all_cheaper_ones():
     agents = {
-        name: Agent({100_000: score}, None, gmac, "")
+        name: Agent({100_000: Score(score)}, None, gmac, "")
         for name, gmac, score in (("cheap", 1, 0.5), ("worse", 2, 0.4), ("better", 3, 0.6), ("as good", 4, 0.6))
     }
     assert gym_published.front(agents) == ["cheap", "better"]
@@ -110,7 +124,7 @@ def test_the_table_says_at_which_step_our_runs_are_read():
 def test_runs_without_a_cooldown_are_read_at_the_end():
     """`td3` has no cooldown, so a longer run would return the same at that step."""
     assert list(gym_published.ours(runs(recipe="td3"))) == ["`td3`, any time"]
-    assert gym_published.ours(runs(recipe="td3"))["`td3`, any time"].scores == {500: pytest.approx(3 * 0.4)}
+    assert gym_published.ours(runs(recipe="td3"))["`td3`, any time"].scores[500].mean == pytest.approx(3 * 0.4)
 
 
 def test_the_multiply_adds_of_td3_by_hand():
