@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.learning.long_form import Cell
-from benchmarks.learning.midway import return_at
+from benchmarks.learning.midway import return_at, returns_until
 from benchmarks.learning.normalised import REFERENCES, RESAMPLES, normalised
 from benchmarks.learning.tables import span
+from ddpg.runs.curves import holding
 
 OPERATIONS = Path(__file__).parents[1] / "results" / "operations.json"  # counted by benchmarks.speed.roofline
 PUBLISHED = Path(__file__).parents[1] / "results" / "gym_published.csv"
@@ -96,11 +97,7 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
 
 def v4_returns(cells: Sequence[Cell], steps: int) -> dict[str, list[float]]:
     """Return the presets' returns in v4 after ``steps`` steps, a seed each, by the id of the v5 environment."""
-    found: dict[str, list[float]] = {env_id: [] for env_id in REFERENCES}
-    for cell in cells:
-        if cell.study == V4_STUDY and cell.reached >= steps:
-            found[cell.env_id.replace("-v4", "-v5")].append(return_at(cell, steps))
-    return found
+    return {env_id: [return_at(cell, steps) for cell in own] for env_id, own in _v4_cells(cells, steps).items()}
 
 
 def v4_table(cells: Sequence[Cell]) -> str:
@@ -108,13 +105,25 @@ def v4_table(cells: Sequence[Cell]) -> str:
     return "\n\n".join(_v4_table(cells, steps) for steps in STEPS if any(v4_returns(cells, steps).values()))
 
 
+def _v4_cells(cells: Sequence[Cell], steps: int) -> dict[str, list[Cell]]:
+    """Return the runs in v4 that have come to ``steps``, by the id of the v5 environment."""
+    reached = [cell for cell in cells if cell.study == V4_STUDY and cell.reached >= steps]
+    return {env_id: [cell for cell in reached if cell.env_id == env_id.replace("-v5", "-v4")] for env_id in REFERENCES}
+
+
 def _v4_table(cells: Sequence[Cell], steps: int) -> str:
-    """Return a row for our seeds, one for their mean, and the published means."""
+    """Return rows for our seeds, their mean and how well they hold it, and the published means."""
     tasks = [env_id.removesuffix("-v5") for env_id in REFERENCES]
     lines = [f"| after {steps:,} steps | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
     mine = v4_returns(cells, steps)
-    lines += [f"| presets, each seed | {' | '.join(_listed(returns) for returns in mine.values())} |"]
-    lines += [f"| ... their mean | {' | '.join(_listed([np.mean(own)]) if own else '' for own in mine.values())} |"]
+    held = [[holding(returns_until(cell, steps)) for cell in own] for own in _v4_cells(cells, steps).values()]
+    rows = {
+        "presets, each seed": [_listed(returns) for returns in mine.values()],
+        "... their mean": [_listed([np.mean(returns)]) if returns else "" for returns in mine.values()],
+        "... last / largest": [_mean_text([one.kept for one in runs]) for runs in held],
+        "... dips": [_mean_text([one.dips for one in runs]) for runs in held],
+    }
+    lines += [f"| {name} | {' | '.join(row)} |" for name, row in rows.items()]
     with PUBLISHED.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if (row["measure"], row["steps"]) == ("return", str(steps))]
     for method in _names(rows):
@@ -207,6 +216,10 @@ def _means(agent: Agent, steps: Iterable[int]) -> str:
 
 def _listed(returns: Sequence[float]) -> str:
     return ", ".join(f"{value:,.0f}" for value in returns)
+
+
+def _mean_text(numbers: Sequence[float]) -> str:
+    return "" if np.isnan(numbers).all() else f"{np.nanmean(numbers):.2f}"
 
 
 def _names(rows: Sequence[dict[str, str]]) -> list[str]:

@@ -7,6 +7,8 @@ learn at full rates, like the agents whose published values come from the middle
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.normalised import REFERENCES, normalised
 from benchmarks.learning.tables import nothing
@@ -73,7 +75,12 @@ def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
 
 def return_at(cell: Cell, step: int) -> float:
     """Return the mean return of the first evaluation at or after a step."""
-    return float(cell.returns[int((cell.steps >= step).argmax())])
+    return float(returns_until(cell, step)[-1])
+
+
+def returns_until(cell: Cell, step: int) -> np.ndarray:
+    """Return the mean returns of all evaluations up to the first one at or after a step, ``[T]``."""
+    return cell.returns[: int((cell.steps >= step).argmax()) + 1]
 
 
 def million_table(cells: Sequence[Cell]) -> str:

@@ -44,18 +44,21 @@ def v4_runs(seed, *shares):
 
 def test_runs_in_v4_are_read_after_100_000_and_300_000_steps_of_a_million():
     """Scores of 0.5 and 0.7 after 100,000, and 1.1 after 300,000 of the first seed; the third has not come so far."""
-    cells = [*v4_runs(0, 0, 0.5, 0.9, 1, 1, 1.1), *v4_runs(1, 0, 0.7), *v4_runs(2, 0.4)]
+    cells = [*v4_runs(0, 0, 0.5, 0.4, 0.9, 0.4, 1.1), *v4_runs(1, 0, 0.7), *v4_runs(2, 0.4)]
     agent = gym_published.ours(cells)[gym_published.V4]
     assert {steps: score.mean for steps, score in agent.scores.items()} == pytest.approx({100_000: 0.6, 300_000: 1.1})
     assert agent.seeds == "2, 1 at 300,000"
     hopper = [scored("Hopper-v5", share) for share in (0.5, 0.7, 0.6, 1.1)]
     place = 2 + [*REFERENCES].index("Hopper-v5")
     early, late = gym_published.v4_table(cells).split("\n\n")
-    seeds, mean, *others = early.splitlines()[2:]
+    seeds, mean, kept, dips, *others = early.splitlines()[2:]
     assert seeds.split("|")[place].strip() == f"{hopper[0]:,.0f}, {hopper[1]:,.0f}"
     assert mean.split("|")[place].strip() == f"{hopper[2]:,.0f}"
     assert next(line for line in others if line.startswith("| SimbaV2 |")).split("|")[place].strip() == "2,821"
-    assert late.splitlines()[2].split("|")[place].strip() == f"{hopper[3]:,.0f}"
+    assert [line.split("|")[place].strip() for line in (kept, dips)] == ["1.00", ""]  # none after the largest
+    late = [line.split("|")[place].strip() for line in late.splitlines()[2:6]]
+    assert late[0] == f"{hopper[3]:,.0f}"
+    assert late[2:] == ["1.00", "0.50"]  # after 0.9, of 0.4 and 1.1 one is below 60 % of 1.1
     (row,) = (line for line in gym_published.table(cells).splitlines() if gym_published.V4 in line)
     assert "| 2, 1 at 300,000 | 0.60 (0." in row
     assert "| 1.10 (1.10 to 1.10) |  |" in row
