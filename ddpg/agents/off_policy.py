@@ -16,7 +16,6 @@ from ddpg.agents.tf_agent import exclusive
 from ddpg.algorithms.registry import ALGORITHMS, algorithm_named, algorithm_of
 from ddpg.checkpoints import checkpoint
 from ddpg.config.algorithm_options import AgentConfig, DDPGConfig, DQNConfig
-from ddpg.config.imports import is_reference
 from ddpg.config.name_hints import LEARN, refuse_unknown
 from ddpg.errors import UsageError, brief
 from ddpg.exports.export import export
@@ -221,7 +220,14 @@ def agent_for(action_space: gym.Space, config: AgentConfig | None = None) -> typ
     """
     own = config is not None and type(config) not in (DDPGConfig, DQNConfig)
     name = algorithm_of(config) if config is not None and own else algorithm_for(action_space)
-    return _agent_class(ALGORITHMS[name].agent)
+    found = _agent_class(ALGORITHMS[name].agent)
+    if own and not isinstance(config, found.config_class):
+        raise UsageError(
+            f"the registry names the agent {found.__name__} for {name}, and {type(config).__name__} is no "
+            f"{found.config_class.__name__}; give Algorithm the right agent as its third argument, for options derived "
+            "from DQNConfig 'ddpg.agents.dqn:DQN'"
+        )
+    return found
 
 
 def load_agent(path: str | Path, env: Any = None, which: str = "latest", **options: Any) -> OffPolicyAgent:
@@ -239,7 +245,7 @@ def load_agent(path: str | Path, env: Any = None, which: str = "latest", **optio
     """
     path = checkpoint.find(path, which)
     manifest = checkpoint.read(path, only=set())[0]
-    if is_reference(manifest["algorithm"]) and options.get("config") is None:
+    if options.get("config") is None:
         algorithm_named(manifest["algorithm"])  # also registers its agent class
     kind = manifest["kind"]
     agents = {algorithm.agent.rpartition(":")[2]: algorithm.agent for algorithm in ALGORITHMS.values()}

@@ -11,7 +11,8 @@ from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.algorithms.td3 import TD3Update
 from ddpg.algorithms.td3_bc import TD3BCUpdate
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig, DDPGConfig, DQNConfig
-from ddpg.config.imports import import_module_of, is_reference
+from ddpg.config.imports import allowed_modules, import_module_of, is_reference
+from ddpg.config.options import field_type
 from ddpg.errors import UsageError, brief, did_you_mean
 
 
@@ -56,18 +57,22 @@ def algorithm_named(name: str) -> Algorithm:
     """Return the algorithm of a name; a reference such as ``"mymodule:Cautious"`` is imported and registered.
 
     A reference names one of these in its module: an :class:`Algorithm`, the options class of a registered algorithm, or
-    an algorithm that the module registered under that name.
+    an algorithm that the module registered under that name. For any other name that is not registered yet, as Python
+    saves it, the modules that are allowed are imported, since one of them may register it.
 
     Raises:
         UsageError: if there is none, or its module is not allowed to be imported, or the import fails.
     """
+    if name not in ALGORITHMS and not is_reference(name):
+        for allowed in allowed_modules():
+            import_module_of(f"{allowed}:{name}", "algorithm")
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     if not is_reference(name):
         raise UsageError(
             f"no algorithm {brief(name)}; this version knows {', '.join(ALGORITHMS)}{did_you_mean(name, ALGORITHMS)}; "
-            "one of your own is named module:Name, and what Python has trained under a name that a module registers is "
-            "loaded in Python, once that module is imported"
+            "one of your own is named module:Name, and what Python has trained under a name that a module registers "
+            "needs that module imported: by --allow-import MODULE, or in Python before it is loaded"
         )
     module, attribute = import_module_of(name, "algorithm"), name.rpartition(":")[2]
     found = getattr(module, attribute, ALGORITHMS.get(attribute))
@@ -85,8 +90,28 @@ def algorithm_named(name: str) -> Algorithm:
                 f"algorithm={name!r} has {brief(given)} in place of a class derived from {expected.__name__}; give "
                 "Algorithm the class of options, then that of updates"
             )
+    _check_options_class(name, found.config)
     ALGORITHMS[name], CONFIGS[name] = found, found.config
     return found
+
+
+def _check_options_class(name: str, kind: type[AgentConfig]) -> None:
+    """Refuse the options class of a user's own algorithm if flags and files cannot set its options."""
+    why = None
+    if inspect.get_annotations(kind) and "__dataclass_fields__" not in vars(kind):
+        why = "is not decorated with @dataclasses.dataclass(frozen=True), and so adds no options"
+    for field in dataclasses.fields(kind):
+        if field.default is dataclasses.MISSING:
+            why = f"has no default for {field.name}; give it one"
+        elif field_type(kind, field.name)[0] not in (bool, int, float, str):
+            kinds = "a bool, int, float or str, or a tuple of numbers or names"
+            why = f"has {field.name}: {inspect.formatannotation(field.type)}; an option is {kinds}"
+    if why is not None:
+        raise UsageError(f"algorithm={name!r}: its options class {kind.__name__} {why}")
+    try:
+        kind()
+    except UsageError as error:
+        raise UsageError(f"algorithm={name!r}: {kind.__name__} refuses its own defaults: {error}") from None
 
 
 def update_of(config: AgentConfig) -> type[Update]:
@@ -102,9 +127,14 @@ def checked_update(name: str, config: AgentConfig) -> type[Update]:
     """Return as :func:`update_of`, of an algorithm by its name.
 
     Raises:
-        UsageError: if the algorithm's update would ignore a variant's options.
+        UsageError: if the algorithm's update would ignore a variant's options, or derives from CrossQ's without them.
     """
     update = ALGORITHMS[name].update
+    if issubclass(update, CrossQUpdate) and not CrossQUpdate.is_enabled(config):
+        raise UsageError(
+            f"{name}'s {update.__name__} derives from CrossQUpdate, whose y comes from a joint pass, and would ignore "
+            f"target={config.target!r}; set target to 'none' or 'joint_ema', or derive it from TD3Update"
+        )
     for variant in VARIANTS:
         if variant.is_enabled(config) and not issubclass(update, variant):
             if not issubclass(variant, update):

@@ -114,6 +114,10 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
             algorithm = first["algorithm"]
             with stdout_reserved_for_answer(first["json"]), allowing_imports(first["allow_import"]):
                 kind = own_options(algorithm, kind, name)
+            if taken := [option for option in flags_of(kind) if option in cls.flags()]:
+                raise UsageError(
+                    f"{kind.__name__} has an option {taken[0]!r}, which is a flag of {prog} too; give it another name"
+                )
             every |= flags_of(kind)
             refuse_unknown(parse_flags(every, words, prog, _ALL)[1], every, prog)
 

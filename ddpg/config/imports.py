@@ -62,6 +62,11 @@ def imports_allowed(modules: Iterable[str], importer: Callable[[str], ModuleType
         _importer.reset(tokens[1])
 
 
+def allowed_modules() -> list[str]:
+    """Return the names of the modules that may be imported here, sorted."""
+    return sorted(_allowed.get())
+
+
 def import_reference(reference: str, option: str) -> Any:
     """Import and return the object that a reference names.
 

@@ -11,12 +11,12 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddpg.config.imports import check_signature, import_reference, is_reference, reference_of
 from ddpg.config.name_hints import FILES, OPTIONS, meaning_here, renamed, value_here
-from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean, format_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -76,6 +76,11 @@ class Options:
     Raises:
         UsageError: if a value has the wrong type or is none of the choices; subclasses check ranges.
     """
+
+    def __init_subclass__(cls) -> None:
+        """Make an exception of the checks of a user's own class a ``UsageError``."""
+        if "__post_init__" in vars(cls) and not cls.__module__.startswith("ddpg."):
+            cls.__post_init__ = _refusing(cls.__post_init__)  # type: ignore[method-assign]
 
     def __new__(cls, *values: Any, **options: Any) -> "Self":
         """Refuse unknown names in one line, before the dataclass's constructor raises a TypeError."""
@@ -172,7 +177,7 @@ class Options:
         """
         if not isinstance(values, Mapping):
             raise UsageError(f"values={brief(values)} must be a dict of options by name")
-        check_known(cls, values, "the configuration")
+        check_known(cls, values, cls.__name__)
         if own := {
             name: value["custom"] for name, value in values.items() if isinstance(value, dict) and "custom" in value
         }:
@@ -185,6 +190,21 @@ class Options:
                 f"Python, {itself}load(path, config=...) or ddpg.resume(run, config=...)"
             )
         return cls(**values)
+
+
+def _refusing(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a class's ``__post_init__`` that raises a ``UsageError`` in place of any other exception."""
+
+    @functools.wraps(check)
+    def checked(self: Options) -> None:
+        try:
+            check(self)
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{type(self).__name__}: {format_error(error)}") from error
+
+    return checked
 
 
 @functools.cache
@@ -284,7 +304,7 @@ def _items(kind: type, values: Any, at_most: int) -> tuple[Any, ...]:
     if isinstance(values, (str, bytes, bytearray, set, frozenset, Mapping)):
         raise TypeError
     given = itertools.islice(values, at_most + 1)
-    items = tuple(item if kind is str and isinstance(item, str) else _number(int, item) for item in given)
+    items = tuple(item if kind is str and isinstance(item, str) else _number(kind, item) for item in given)
     if len(items) > at_most:
         raise ValueError
     return items

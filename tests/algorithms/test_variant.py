@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 from refusals import refuses
 
-from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 from ddpg.agents.off_policy import agent_for
-from ddpg.algorithms import ddpg, td3_bc
-from ddpg.algorithms.registry import ALGORITHMS, Algorithm, algorithm_named
+from ddpg.algorithms import crossq, ddpg, dqn, td3_bc
+from ddpg.algorithms.registry import ALGORITHMS, Algorithm, algorithm_named, update_of
 from ddpg.config.imports import imports_allowed
 
 SPACES = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (1,))
@@ -145,6 +145,53 @@ def test_classes_of_an_algorithm_in_the_wrong_order_are_refused(monkeypatch):
         algorithm_named(f"{__name__}:Swapped")
 
 
+def own_options(kind, check=DDPGConfig.__post_init__, **field):
+    """Return a class of options with one more, ``caution`` of a type."""
+    own = ("caution", kind, dataclasses.field(**field))
+    namespace = {"__post_init__": check}
+    return dataclasses.make_dataclass("Own", [own], bases=(DDPGConfig,), namespace=namespace, frozen=True, kw_only=True)
+
+
+def too_much(config):
+    raise ValueError(f"{config.caution} is too much")
+
+
+class Undecorated(DDPGConfig):
+    caution: float = 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Undecorated, "Undecorated @dataclasses.dataclass(frozen=True)"),
+        (own_options(float), "Own caution default"),
+        (own_options(dict, default=None), "Own caution dict tuple"),
+        (own_options(float, too_much, default=3.0), "Own ValueError 3.0 too much"),
+    ],
+)
+def test_a_class_of_options_that_flags_and_files_cannot_set_is_refused(kind, message, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "Odd", Algorithm(kind, CautiousUpdate), raising=False)
+    with imports_allowed([__name__]), refuses(UsageError, f"algorithm '{__name__}:Odd' {message}"):
+        algorithm_named(f"{__name__}:Odd")
+
+
+def test_options_of_dqn_need_its_agent(monkeypatch):
+    kind = dataclasses.make_dataclass("Own", [], bases=(DQNConfig,), frozen=True)
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(kind, dqn.DQNUpdate))
+    with refuses(UsageError, "DDPG Cautious Own 'ddpg.agents.dqn:DQN'"):
+        agent_for(gym.spaces.Discrete(2), kind())
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(kind, dqn.DQNUpdate, "ddpg.agents.dqn:DQN"))
+    assert agent_for(gym.spaces.Discrete(2), kind()) is DQN
+
+
 def test_a_name_that_no_module_has_registered_yet_is_refused_with_what_to_do():
     with refuses(UsageError, "algorithm 'Elsewhere' module:Name imported in Python"):
         algorithm_named("Elsewhere")
+
+
+def test_an_update_derived_from_crossq_without_its_joint_pass_is_refused(monkeypatch):
+    own = type("Own", (crossq.CrossQUpdate,), {})
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, own))
+    assert update_of(CautiousConfig(target="none", norm="renorm")) is own
+    with refuses(UsageError, "Cautious Own target='ema' 'none' 'joint_ema' TD3Update"):
+        update_of(CautiousConfig())

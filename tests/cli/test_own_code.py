@@ -463,6 +463,28 @@ def test_an_algorithm_is_named_by_variable_config_class_or_registered_name(name,
     assert status_of(f"resume runs/Pendulum-v1/1 --total-timesteps 80 --no-progress-bar {ALLOW}") == 0
 
 
+def test_a_run_that_python_has_trained_goes_on_on_the_command_line(folder, own_code, capsys):
+    config = own_code.CautiousConfig(**SMALL, caution=3.0)
+    train("Pendulum-v1", config, total_timesteps=60, evaluation_interval=60, evaluation_episodes=1, progress_bar=False)
+    del ALGORITHMS["Careful"], sys.modules["own_code"]
+    command = "resume runs/Pendulum-v1/1 --total-timesteps 80 --no-progress-bar"
+    capsys.readouterr()
+    assert status_of(command) == 2
+    with refuses(UsageError, "'Careful' --allow-import MODULE"):
+        raise UsageError(stderr_line(capsys))
+    assert status_of(f"{command} {ALLOW}") == 0
+    saved = checkpoint.read(checkpoint.find("runs/Pendulum-v1/1"))[0]
+    assert (saved["algorithm"], saved["config"]["caution"], saved["num_timesteps"]) == ("Careful", 3.0, 80)
+
+
+def test_an_option_named_like_a_flag_of_the_command_is_refused(folder, capsys):
+    """``--seed`` would set the option, and every run would have seed 0."""
+    (folder / "own_code.py").write_text(MODULE.replace("    caution: float", "    seed: int = 0\n    caution: float"))
+    assert status_of(f"{TRAIN} --algorithm own_code:Cautious {ALLOW}") == 2
+    with refuses(UsageError, "CautiousConfig 'seed' ddpg train"):
+        raise UsageError(stderr_line(capsys))
+
+
 def test_the_options_of_an_algorithm_are_in_its_help(folder, capsys):
     assert status_of(f"train Pendulum-v1 --algorithm own_code:Cautious {ALLOW} --help") == 0
     assert "--caution" in capsys.readouterr().out

@@ -179,6 +179,33 @@ def test_bad_values(change, message):
         DDPGConfig().replace(**change)
 
 
+@dataclasses.dataclass(frozen=True)
+class Own(DDPGConfig):
+    """The options of a user's own algorithm, which refuses a value as Python's own classes do."""
+
+    shares: tuple[float, ...] = (0.5, 1.0)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if sum(self.shares) > 2:
+            raise ValueError(f"shares add up to {sum(self.shares)}")
+
+
+def test_a_list_of_numbers_keeps_its_fractions():
+    assert Own().shares == (0.5, 1.0)
+    assert Own(shares=(1, 0.25)).shares == (1.0, 0.25)
+    assert DDPGConfig(hidden=[8.0]).hidden == (8,)
+    with refuses(UsageError, "hidden=(8.5,) int"):
+        DDPGConfig(hidden=(8.5,))
+
+
+def test_an_exception_of_a_class_of_options_is_a_refused_value():
+    with refuses(UsageError, "Own ValueError shares 3.0"):
+        Own(shares=(1.0, 2.0))
+    with refuses(UsageError, "Own ValueError shares 3.0"):
+        Own.from_json({"shares": [1.0, 2.0]})
+
+
 def test_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         DDPGConfig().gamma = 0.5
