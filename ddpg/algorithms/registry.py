@@ -103,9 +103,9 @@ def _check_options_class(name: str, kind: type[AgentConfig]) -> None:
     for field in dataclasses.fields(kind):
         if field.default is dataclasses.MISSING:
             why = f"has no default for {field.name}; give it one"
-        elif field_type(kind, field.name)[0] not in (bool, int, float, str):
-            kinds = "a bool, int, float or str, or a tuple of numbers or names"
-            why = f"has {field.name}: {inspect.formatannotation(field.type)}; an option is {kinds}"
+        elif (own := field_type(kind, field.name))[0] not in ((int, float) if own[1] else (bool, int, float, str)):
+            told = inspect.formatannotation(field.type)
+            why = f"has {field.name}: {told}; an option is a bool, int, float or str, or a tuple of numbers"
     if why is not None:
         raise UsageError(f"algorithm={name!r}: its options class {kind.__name__} {why}")
     try:

@@ -86,7 +86,7 @@ class _Custom(msgspec.Struct, forbid_unknown_fields=True):
 
 Option: TypeAlias = (
     Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
-    | Annotated[list[Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]], msgspec.Meta(max_length=64)]
+    | Annotated[list[Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] | float], msgspec.Meta(max_length=64)]
     | float
     | bool
     | str

@@ -465,8 +465,11 @@ def _read_run_state(path: Path, agent: OffPolicyAgent) -> RunState:
     """Return the run state in a checkpoint, for the agent that was loaded from it."""
     manifest, groups = checkpoint.read(path, only={RUN_STATE})
     if RUN_STATE in groups:
-        where, others = f"{path / RUN_STATE}.safetensors", manifest["config"] != agent.config.to_json()
-        return RunState.from_arrays(where, groups[RUN_STATE], agent.metrics, agent.counts, anew=others)
+        where, arrays = f"{path / RUN_STATE}.safetensors", groups[RUN_STATE]
+        others = manifest["config"] != agent.config.to_json()
+        if "sums" in arrays and arrays["sums"].size != len(agent.metrics):  # the user's own update has changed
+            others = True
+        return RunState.from_arrays(where, arrays, agent.metrics, agent.counts, anew=others)
     return RunState.begun(agent.metrics, agent.counts, agent.num_timesteps)
 
 

@@ -166,6 +166,7 @@ class Undecorated(DDPGConfig):
         (Undecorated, "Undecorated @dataclasses.dataclass(frozen=True)"),
         (own_options(float), "Own caution default"),
         (own_options(dict, default=None), "Own caution dict tuple"),
+        (own_options(tuple[str, ...], default=()), "Own caution tuple[str, ...] numbers"),
         (own_options(float, too_much, default=3.0), "Own ValueError 3.0 too much"),
     ],
 )

@@ -127,6 +127,7 @@ class noise:
 @dataclasses.dataclass(frozen=True)
 class CautiousConfig(DDPGConfig):
     caution: float = 0.0
+    shares: tuple[float, ...] = (0.5, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -464,7 +465,7 @@ def test_an_algorithm_is_named_by_variable_config_class_or_registered_name(name,
 
 
 def test_a_run_that_python_has_trained_goes_on_on_the_command_line(folder, own_code, capsys):
-    config = own_code.CautiousConfig(**SMALL, caution=3.0)
+    config = own_code.CautiousConfig(**SMALL, caution=3.0, shares=(0.25, 2.0))
     train("Pendulum-v1", config, total_timesteps=60, evaluation_interval=60, evaluation_episodes=1, progress_bar=False)
     del ALGORITHMS["Careful"], sys.modules["own_code"]
     command = "resume runs/Pendulum-v1/1 --total-timesteps 80 --no-progress-bar"
@@ -474,7 +475,26 @@ def test_a_run_that_python_has_trained_goes_on_on_the_command_line(folder, own_c
         raise UsageError(stderr_line(capsys))
     assert status_of(f"{command} {ALLOW}") == 0
     saved = checkpoint.read(checkpoint.find("runs/Pendulum-v1/1"))[0]
-    assert (saved["algorithm"], saved["config"]["caution"], saved["num_timesteps"]) == ("Careful", 3.0, 80)
+    assert (saved["algorithm"], saved["num_timesteps"]) == ("Careful", 80)
+    assert (saved["config"]["caution"], saved["config"]["shares"]) == (3.0, [0.25, 2.0])
+
+
+def test_a_run_goes_on_with_an_update_that_has_a_metric_more(folder):
+    assert status_of(f"{TRAIN} --algorithm own_code:Cautious {ALLOW}") == 0
+    del ALGORITHMS["own_code:Cautious"], ALGORITHMS["Careful"], sys.modules["own_code"]
+    more = """
+    metrics = (*ddpg.DDPGUpdate.metrics, "target_mean")
+
+    def critic_step(self, batch, y):
+        return super().critic_step(batch, y) | {"target_mean": tf.reduce_mean(y)}
+
+    def target"""
+    (folder / "own_code.py").write_text(MODULE.replace("\n    def target", more))
+    assert status_of(f"resume runs/Pendulum-v1/1 --total-timesteps 80 --no-progress-bar {ALLOW}") == 0
+    rows = run_directory.read_table(folder / "runs/Pendulum-v1/1/metrics.csv")
+    of_updates = [row for row in rows if row["critic_loss"]]
+    assert {int(row["timesteps"]) > 60 for row in of_updates} == {False, True}
+    assert all((row["target_mean"] != "") == (int(row["timesteps"]) > 60) for row in of_updates)
 
 
 def test_an_option_named_like_a_flag_of_the_command_is_refused(folder, capsys):
