@@ -18,7 +18,7 @@ from ddpg.errors import UsageError, did_you_mean, file_faults
 from ddpg.progress import format_number
 from ddpg.runs import signals
 from ddpg.runs.lock import run_lock
-from ddpg.runs.report import allow_import_flags, as_argument
+from ddpg.runs.report import allow_import_flags, as_argument, without_resume_hint
 from ddpg.studies import slurm_commands
 from ddpg.studies.cell_process import COMMAND, Engine, LocalEngine, Process
 from ddpg.studies.slurm_commands import SlurmOptions
@@ -312,7 +312,8 @@ def study_resume_hint(
 def _failure_reason(job: Job) -> str:
     """Return the reason why a process failed, in one line.
 
-    This is its last error message, the exception of a traceback at the end of its output, or the last line.
+    This is its last error message, the exception of a traceback at the end of its output, or the last line. How to
+    resume the run is left out: the study does that, and under Ray the run's folder was on its node.
     """
     status = job.process.returncode or 0
     if job.process.gone is not None:
@@ -322,7 +323,7 @@ def _failure_reason(job: Job) -> str:
     lines = [line for line in _new_log_lines(job) if line.strip()]
     errors = [line for line in lines if line.startswith("ddpg: error: ")]
     said = errors[-1:] or _exception(lines) or lines[-1:] or ["it said nothing"]
-    why = " ".join(line.strip() for line in said).removeprefix("ddpg: error: ")
+    why = without_resume_hint(" ".join(line.strip() for line in said).removeprefix("ddpg: error: "))
     return safe_json.one_line(why) + f" (status {status})"
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.errors import UsageError
 from ddpg.progress import format_number
-from ddpg.runs.report import without_resume_hint
 from ddpg.studies.cell_process import COMMAND
 from ddpg.studies.scheduler import Scheduler, check_engine, engine_of, locked_folder
 from ddpg.studies.search_space import Check, accept_all
@@ -110,11 +109,7 @@ class Tuner:
 
     def _follow(self, trial: "_RunningTrial") -> None:
         number = trial.number
-        failed = [
-            without_resume_hint(why)  # a failed trial is not read again
-            for folder in trial.folders
-            if (why := self._failure_of(folder)) is not None
-        ]
+        failed = [why for folder in trial.folders if (why := self._failure_of(folder)) is not None]
         if failed and _DIVERGED in failed[0]:
             self._trials.prune(number, failed[0])
             self._finish(trial, f"pruned: {failed[0]}")

@@ -153,6 +153,7 @@ def test_a_failure_is_one_line_and_other_cells_continue(stubbed, capsys):
     assert not study.cell_folders[0].failed.exists()
 
 
+RESUME = "go on from step 9 with: ddpg resume /tmp/ddpg-cell-a/1 --allow-import mine"  # gone with its node
 TRACEBACK = """Traceback (most recent call last):
   File "x.py", line 1, in <module>
     fail()
@@ -167,6 +168,7 @@ TRACEBACK = """Traceback (most recent call last):
         (f"{TRACEBACK}KeyboardInterrupt\n", "KeyboardInterrupt"),
         (f"{TRACEBACK}ValueError: logged\n" + "step\n" * 50 + "gave up\n", "gave up"),
         (f"{TRACEBACK}ValueError: 1\nddpg: error: bad luck\nmore\n", "bad luck"),
+        (f"ddpg: error: bad luck; {RESUME}\n", "bad luck"),
         (TRACEBACK, "fail()"),
         ("one\ntwo\n", "two"),
         ("", "it said nothing"),
