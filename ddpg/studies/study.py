@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from ddpg.checkpoints.manifest import AlgorithmName, Name, Option
 from ddpg.checkpoints.safe_json import one_of
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig
-from ddpg.config.imports import imports_allowed, references_of
+from ddpg.config.imports import imports_allowed, references_in, references_of
 from ddpg.config.name_hints import STUDIES
 from ddpg.config.options import MOST_ITEMS, Options, check_names, coerce, from_toml, option
 from ddpg.config.presets import hints_for, preset_for, random_steps_note, read_recipe
@@ -188,12 +189,14 @@ def read_study(
         common = _settings(values)
         _check_configurations(configurations)
         tables = _environment_tables(environments)
+        given = (table.values() for table in configurations.values() if isinstance(table, dict))
+        check_imports([*tables, *references_in(itertools.chain(*given))], "it", allow_import)
         _check_unique([env_id.rpartition(":")[2] for env_id in tables])
         found: list[list[Group]] = []
         for env_id, table in tables.items():
             with imports_allowed(allow_import):
                 own = options_of, check_own
-                found.append([*_groups(path, env_id, common | table, configurations, allow_import, *own)])
+                found.append([*_groups(path, env_id, common | table, configurations, *own)])
             if sum(len(group.seeds) for groups in found for group in groups) > MAX_CELLS:
                 raise UsageError(f"more than {MAX_CELLS} cells; give fewer seeds, or divide it into several studies")
         _check_unique([groups[0].name for groups in found if groups])
@@ -216,12 +219,10 @@ def _groups(
     env_id: str,
     values: dict[str, Any],
     configurations: Mapping[str, Any],
-    allow_import: Sequence[str],
     options_of: OptionsOf,
     check_own: CheckOwn,
 ) -> Iterator[Group]:
     """Yield the groups of an environment."""
-    check_imports([env_id], "it", allow_import)
     with _located(f"environment {env_id!r}"):
         settings = EnvironmentSettings(**from_toml(EnvironmentSettings, _settings(values), "it"))
         check_names([*configurations], settings.configurations, "the table of configurations")

@@ -527,8 +527,12 @@ layers = { recipe = "ddpg", actor_network = "own_code:actor", critic_network = "
 
 def test_the_cells_of_a_study_allow_its_imports(folder, own_code, tmp_path):
     (folder / "mine.toml").write_text(STUDY)
-    with refuses(UsageError, "mine.toml 'mine' own_code:path --allow-import own_code"):
-        read_study("mine.toml", [], own_options)
+    everything = "'own_code:path' 'own_code:Cautious' 'own_code:actor' 'docking:Docking-v0'"
+    (folder / "more.toml").write_text(STUDY.replace('"Pendulum-v1"', '"Pendulum-v1", "docking:Docking-v0"'))
+    with refuses(UsageError, "more.toml --allow-import own_code --allow-import docking", everything):
+        read_study("more.toml", [], own_options)
+    with refuses(UsageError, "more.toml 'docking:Docking-v0' --allow-import docking"):
+        read_study("more.toml", ["own_code"], own_options)
     groups = read_study("mine.toml", ["own_code"], own_options)
     assert [group.algorithm for group in groups] == ["DDPG", "DDPG", "own_code:Cautious", "DDPG"]
     assert (groups[1].options["policy_gradient"], groups[2].options["caution"]) == ("own_code:path", 3.0)
