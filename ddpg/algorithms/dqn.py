@@ -30,7 +30,7 @@ from ddpg.networks.q_network import QNetwork
 from ddpg.replay.minibatch import Batch
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class DQNUpdate(Update):
     """The update of one Q-network.
 
@@ -49,7 +49,7 @@ class DQNUpdate(Update):
     def __post_init__(self):
         if self.config.target_update_interval:
             with self.network.graph.as_default():
-                self._count = UpdateCounter("dqn_updates")
+                object.__setattr__(self, "_count", UpdateCounter("dqn_updates"))
 
     @classmethod
     def build(cls, config: Any, spaces: Spaces) -> "DQNUpdate":

@@ -178,10 +178,11 @@ def test_a_class_of_options_that_flags_and_files_cannot_set_is_refused(kind, mes
 
 def test_options_of_dqn_need_its_agent(monkeypatch):
     kind = dataclasses.make_dataclass("Own", [], bases=(DQNConfig,), frozen=True)
-    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(kind, dqn.DQNUpdate))
+    update = dataclasses.dataclass(frozen=True)(type("Update", (dqn.DQNUpdate,), {}))
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(kind, update))
     with refuses(UsageError, "DDPG Cautious Own 'ddpg.agents.dqn:DQN'"):
         agent_for(gym.spaces.Discrete(2), kind())
-    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(kind, dqn.DQNUpdate, "ddpg.agents.dqn:DQN"))
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(kind, update, "ddpg.agents.dqn:DQN"))
     assert agent_for(gym.spaces.Discrete(2), kind()) is DQN
 
 
