@@ -484,7 +484,8 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         self._check_fractions("exploration_initial", "exploration_final")
         if self.critic_network is None:
             layers = len(self.hidden)
-            self._check(self.action_layer < layers, "action_layer", f"below {layers}, the number of layers in hidden")
+            below = f"below {layers}, the number of layers in hidden; with layers of your own give critic_network too"
+            self._check(self.action_layer < layers, "action_layer", below)
         if self.pre_activation_penalty and self.bounding in ("inverting", "zeroing"):
             raise UsageError(
                 f"pre_activation_penalty={self.pre_activation_penalty} is for bounding='squashing', and bounding="

@@ -90,7 +90,7 @@ def test_unreadable_toml_files_are_refused(tmp_path):
         ({"noise_theta": -0.1}, "noise_theta -0.1 0"),
         ({"noise_theta": float("nan")}, "noise_theta nan"),
         ({"noise": "ornstein_uhlenbeck", "noise_dt": 10}, "theta 0.15 dt 10.0"),
-        ({"action_layer": 2}, "action_layer 2 hidden"),
+        ({"action_layer": 2}, "action_layer 2 hidden critic_network"),
         ({"pre_activation_penalty": 0.1, "bounding": "zeroing"}, "pre_activation_penalty=0.1 bounding='zeroing'"),
         ({"critic": "categorical", "critic_loss": min, "td_target": max}, "critic_loss=min td_target=max;"),
         ({"prioritised": "lap", "critic_loss": min}, "critic_loss=min"),
