@@ -112,7 +112,8 @@ def evaluate(
         UsageError: if a keyword is unknown, ``episodes`` is below 1, ``policy`` is not a policy, ``env`` is not an
             environment, or a vector has another autoreset mode.
         EnvironmentFault: if the environment raised, or returned NaN or another invalid value; with
-            ``on_bad_transition="drop"``, if episodes were abandoned in a hundred steps and none ended between them.
+            ``on_bad_transition="drop"``, if episodes were abandoned in a hundred steps and none that counts ended
+            between them.
     """
     refuse_unknown("evaluate", unknown, EVALUATE, ("episodes", "seed", "deterministic", "progress_bar"))
     episodes, seed = check_episodes(policy, episodes, seed)
@@ -191,17 +192,19 @@ def _whole_episodes(
         actions, _ = policy.predict(stepper.observations, deterministic=deterministic)
         step = stepper.step(actions)
         for episode in step.episodes:
-            in_a_row = 0
             if wanted[episode.index]:
+                in_a_row = 0
                 wanted[episode.index] -= 1
                 finished.append(episode)
                 bar.update()
-        fresh = len(set(step.dropped) - lost)  # an environment of a vector stays in dropped until its episode ends
+        # An environment of a vector stays in dropped until its episode ends, and may have contributed all its episodes.
+        fresh = sum(wanted[index] > 0 for index in set(step.dropped) - lost)
         lost, abandoned, in_a_row = set(step.dropped), abandoned + fresh, in_a_row + (fresh > 0)
         if in_a_row >= MAX_FAULTS_IN_A_ROW:
             raise EnvironmentFault(
                 f"environment {env_name(stepper.env)}: episodes were abandoned in {in_a_row} steps, because of a bad "
-                "transition each, and none ended between these steps: on_bad_transition='drop' goes no further"
+                "transition each, and none that counts ended between these steps: on_bad_transition='drop' goes no "
+                "further"
             )
     return finished, abandoned
 

@@ -8,7 +8,7 @@ import faulty_envs
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import Still
+from environments import Counting, Still
 from gymnasium.vector import SyncVectorEnv
 from refusals import lacking, refuses
 
@@ -126,6 +126,21 @@ def test_an_evaluation_in_which_no_episode_ends_is_stopped():
 
     with refuses(EnvironmentFault, "abandoned 100 steps"):
         evaluate(Tolerant(), Broken(), 2)
+
+
+def test_an_evaluation_is_stopped_though_another_environment_goes_on():
+    """That one's episodes are complete: neither its further ones nor those that it abandons count."""
+    with refuses(EnvironmentFault, "abandoned 100 steps"):
+        evaluate(Tolerant(), SyncVectorEnv([lambda: Counting(nan_at=2), Counting]), 2)
+
+    class Later(Counting):
+        def reset(self, **options):
+            observation = super().reset(**options)
+            self.nan_at = 1 if self.episode else None
+            return observation
+
+    result = evaluate(Tolerant(), SyncVectorEnv([Later, lambda: Counting(20)]), 2)
+    assert (sorted(result.lengths), result.abandoned) == ([3, 20], 0)
 
 
 def test_a_step_that_abandons_many_episodes_counts_once():
