@@ -4,6 +4,7 @@ import contextlib
 import functools
 import multiprocessing
 import multiprocessing.connection
+import traceback
 from typing import Any
 
 import gymnasium as gym
@@ -108,7 +109,7 @@ def describe_failure(env: Any, error: BaseException, seconds: float | None) -> t
     """Return the index of the vector's environment that failed, if known, and the failure in one line."""
     inner = async_vector_of(env)
     if inner is None:
-        return None, format_error(error)
+        return _raised_by(env, error), format_error(error)
     failed = [index for index, pipe in enumerate(inner.parent_pipes) if pipe is None]
     if failed:
         return failed[-1], format_error(error)
@@ -123,6 +124,16 @@ def describe_failure(env: Any, error: BaseException, seconds: float | None) -> t
                 process.join(timeout=5)
                 return index, f"its process ended with exit code {process.exitcode} ({type(error).__name__})"
     return None, format_error(error)
+
+
+def _raised_by(env: Any, error: BaseException) -> int | None:
+    """Return the index of the environment that raised ``error`` in a vector of this process, if known.
+
+    The vector does not tell, but the traceback does: there the environment is ``self``.
+    """
+    indices = {id(one): index for index, one in enumerate(getattr(env.unwrapped, "envs", ()))}
+    calls = (id(frame.f_locals.get("self")) for frame, _ in traceback.walk_tb(error.__traceback__))
+    return next((indices[call] for call in calls if call in indices), None)
 
 
 def terminate_processes(env: Any) -> None:

@@ -19,6 +19,20 @@ from ddpg.interaction.env_runner import make_env_runner
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
 
+class Brief(gym.Wrapper):
+    """Counting with four steps an episode, whose step ``at`` over all episodes raises."""
+
+    def __init__(self, at):
+        super().__init__(Counting(4))
+        self.at, self.life = at, 0
+
+    def step(self, action):
+        self.life += 1
+        if self.life == self.at:
+            raise RuntimeError("the simulator\nlost its state")
+        return self.env.step(action)
+
+
 def steps(runner, count):
     return [runner.step(np.zeros((runner.count, 1), np.float32)) for _ in range(count)]
 
@@ -93,11 +107,12 @@ def test_a_fault_of_a_vector_names_the_environment(mode, fault, what):
     assert f"reset with seed 7: {what}" in line
 
 
-def test_an_exception_in_a_sync_vector_names_the_vector():
-    line, error = fault_of(SyncVectorEnv([Faulty, lambda: Faulty("Raises", at=3)]), 30)
-    assert line.startswith(
-        "one of the 2 environments (SyncVectorEnv) failed in step 3 of episode 1 since the vector's reset"
-    )
+@pytest.mark.parametrize("mode", MODES)
+def test_an_exception_in_a_sync_vector_names_the_environment(mode):
+    """Its own step too, which is not that of the environments whose episodes are longer."""
+    makers = [lambda: Counting(20), lambda: Brief(at=6), lambda: Counting(20)]
+    line, error = fault_of(SyncVectorEnv(makers, autoreset_mode=mode), 30)
+    assert line.startswith("environment 1 of 3 (SyncVectorEnv) failed in step 2 of episode 2 since the vector's reset")
     assert line.endswith("RuntimeError: the simulator lost its state")
     assert isinstance(error.__cause__, RuntimeError)
 

@@ -284,7 +284,7 @@ def test_a_vector_that_lost_a_process_is_saved(at, tmp_path):
         raise EOFError
 
     at(41, gone)
-    message = "step 40 seed 5 one of the 2 environments EOFError saved"
+    message = "step 40 seed 5 environment 0 of 2 EOFError saved"
     with refuses(EnvironmentFault, message):
         train("Eventful-v0", CONFIG, root=tmp_path, n_envs=2, **RUN)
 
