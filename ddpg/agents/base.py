@@ -342,7 +342,7 @@ class Agent(TFAgent, abc.ABC):
             UsageError: if a shape is wrong, a value is NaN, or an action is outside its space; nothing is stored then.
         """
         fields = observations, actions, rewards, next_observations, terminated, truncated
-        transitions = check_transitions(self.observation_space, self.actions.to_flat, *fields, DEMONSTRATIONS)
+        transitions = check_transitions(self.observation_space, self.actions, *fields, DEMONSTRATIONS)
         self._check_masks(transitions)
         ended = transitions.terminated | transitions.truncated
         jumps = transitions.observations[1:] != transitions.next_observations[:-1]

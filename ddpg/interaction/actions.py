@@ -105,14 +105,24 @@ class BoxActions:
                 f"action has shape {numbers.shape}; expected one action, {self.space.shape}, with a first axis "
                 "where there are several"
             )
+        return self.rows_to_flat(numbers.reshape(1, *self.space.shape))
+
+    def rows_to_flat(self, actions: np.ndarray) -> np.ndarray:
+        """Map N actions, ``[N, *space.shape]``, from env units to [-1, 1], ``[N, A]`` float32; computed in float64.
+
+        Raises:
+            UsageError: if one of them holds NaN, or is outside the box; the message names the first.
+        """
+        numbers = validate_numeric(actions, "actions")
         with np.errstate(over="ignore"):  # an overflow is infinite, and so outside the box
-            flat = (numbers.reshape(1, -1).astype(np.float64) - self._middle) / self._half_range
+            flat = (numbers.reshape(-1, self.size).astype(np.float64) - self._middle) / self._half_range
         # The caller may have rounded an action at a bound to a narrower float type.
         narrow = numbers.dtype.kind == "f" and numbers.dtype.itemsize < 8
         rounding = 2 * np.finfo(np.float32 if narrow else np.float64).eps * self._largest
-        if not (np.abs(flat) <= 1 + 1e-5 + rounding).all():
+        inside = (np.abs(flat) <= 1 + 1e-5 + rounding).all(axis=1)
+        if not inside.all():
             raise UsageError(
-                f"action {numbers.tolist()} is outside the action space {self.space}; "
+                f"action {numbers[inside.argmin()].tolist()} is outside the action space {self.space}; "
                 "use the action that was sent to the environment, clipped to its bounds"
             )
         return np.minimum(np.maximum(flat, -1), 1).astype(np.float32)

@@ -4,6 +4,7 @@ An :class:`ObservationReader` checks the observations that environments return a
 may write every observation into the same array.
 """
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError, brief
 from ddpg.interaction import spaces
+from ddpg.interaction.actions import Actions, BoxActions
 from ddpg.interaction.validation import (
     LARGEST,
     as_float32,
@@ -164,7 +166,7 @@ def check_transition(
 
 def check_transitions(
     observation_space: gym_spaces.Box,
-    to_flat: Callable[[Any], np.ndarray],
+    translation: Actions,
     observations: Any,
     actions: Any,
     rewards: Any,
@@ -177,7 +179,7 @@ def check_transitions(
 
     Args:
         observation_space: the space of s and s′.
-        to_flat: as for :func:`check_transition`.
+        translation: of the actions, to those that are stored.
         observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
         actions: a, a sequence of N actions as sent to the environment.
         rewards: r, ``[N]``.
@@ -198,19 +200,28 @@ def check_transitions(
     as_float32(numbers, "rewards")
     terminated = validate_flags(terminated, count, "terminated")
     truncated = validate_flags(truncated, count, "truncated")
+    flat = _flat_actions(translation, actions, count)
+    return Transitions(obs, flat, numbers.astype(np.float32), next_obs, terminated, truncated, [env_index] * count)
+
+
+def _flat_actions(translation: Actions, actions: Any, count: int) -> np.ndarray:
+    """Return ``count`` actions as they are stored, ``[N, A]``; a bad one is refused with its row."""
+    box = translation if isinstance(translation, BoxActions) else None
+    if box and isinstance(actions, np.ndarray) and actions.shape == (count, *box.space.shape):
+        with contextlib.suppress(UsageError):  # which the loop below raises again, with the row
+            return box.rows_to_flat(actions)  # a hundred times as fast
     chosen: list[np.ndarray] = []
     try:
         # One more than expected is enough to notice too many, and keeps an infinite iterator from hanging.
         for action in itertools.islice(actions, count + 1):
-            chosen.append(to_flat(action))
+            chosen.append(translation.to_flat(action))
     except TypeError:
         raise UsageError(f"actions={brief(actions)} is no sequence; expected one of {count} actions") from None
     except UsageError as error:
         raise UsageError(f"row {len(chosen)}: {error}") from None
     if len(chosen) != count:
         raise UsageError(f"{count} observations but {len(chosen)} actions; give one for each transition")
-    flat = np.concatenate(chosen) if chosen else np.zeros((0, 1), np.float32)
-    return Transitions(obs, flat, numbers.astype(np.float32), next_obs, terminated, truncated, [env_index] * count)
+    return np.concatenate(chosen) if chosen else np.zeros((0, 1), np.float32)
 
 
 def _checked_rows(space: gym_spaces.Box, values: Any, name: str) -> np.ndarray:
