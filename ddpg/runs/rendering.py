@@ -160,7 +160,7 @@ def _not_drawn(env: gym.Env, error: BaseException) -> UsageError:
     elif isinstance(error, NotImplementedError):
         hint = _DRAWS
     else:
-        hint = "without a display MuJoCo draws with MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+        hint = "if MuJoCo draws it, and there is no display, set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
     return UsageError(f"environment {env_name(env)} cannot be drawn here ({format_error(error)}); {hint}")
 
 

@@ -176,7 +176,7 @@ class VideoWriter(_FileWriter):
         """Add a frame.
 
         Raises:
-            UsageError: if the frame has another size than the first one, or fewer than two rows or columns.
+            UsageError: if the frame has fewer than two rows or columns.
             OSError: if ffmpeg has ended: the disk may be full.
         """
         if min(picture.shape[:2]) < 2:
@@ -185,18 +185,12 @@ class VideoWriter(_FileWriter):
                 "let the environment draw larger ones, or record a .gif"
             )
         picture = picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2]  # the codec needs even sizes
-        size = picture.shape[1], picture.shape[0]
         if self._writer is None:
-            self._size = size
+            size = picture.shape[1], picture.shape[0]
             self._writer = self._ffmpeg.write_frames(
                 str(self._temporary.absolute()), size, fps=self._rate, macro_block_size=2, quality=7
             )
             self._writer.send(None)
-        if size != self._size:
-            raise UsageError(
-                f"a picture is {list(size)} pixels large, those before it {list(self._size)}; a video has one size: "
-                "let the environment keep it, or record a .gif"
-            )
         try:
             self._writer.send(np.ascontiguousarray(picture))
         except OSError as error:
@@ -307,8 +301,8 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
         The file that was written.
 
     Raises:
-        UsageError: if the environment does not render frames, the file's suffix is unknown, ``seed`` is below 0, or a
-            package is missing.
+        UsageError: if the environment does not render frames, or not all of one size, the file's suffix is unknown,
+            ``seed`` is below 0, or a package is missing.
         EnvironmentFault: if the environment raised, returned an invalid value, rendered anything but frames, or crashed
             the process that renders it.
         OSError: if the file cannot be written; an existing file is kept.
@@ -371,7 +365,14 @@ def _show(
     policy: Any, drawn: DrawnEnv | DrawingProcess, episodes: int, seed: int | None, pictures: FrameWriter
 ) -> None:
     episodes, seed = check_episodes(policy, episodes, seed)
+    first: tuple[int, ...] = ()
     with contextlib.closing(drawn.frames(policy, episodes, seed)) as frames:
         for frame in frames:
+            first = first or frame.shape
+            if frame.shape != first:
+                raise UsageError(
+                    f"a picture is {[frame.shape[1], frame.shape[0]]} pixels large, those before it "
+                    f"{[first[1], first[0]]}; let the environment draw all of them in one size"
+                )
             if not pictures.add(frame):
                 return

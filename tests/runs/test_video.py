@@ -226,11 +226,14 @@ def test_very_flat_frames(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "a.gif"]
 
 
-def test_frames_of_different_sizes_are_refused(tmp_path):
-    pytest.importorskip("imageio_ffmpeg")
+@pytest.mark.parametrize("suffix", [".gif", ".mp4"])
+def test_frames_of_different_sizes_are_refused(suffix, tmp_path):
+    """A GIF would be cut to the size of its first frame."""
+    if suffix == ".mp4":
+        pytest.importorskip("imageio_ffmpeg")
     env = drawn_with(render=lambda: np.zeros((20 + 10 * env.step_number, 30, 3), np.uint8))
-    with refuses(UsageError, "[30 30] [30 20] .gif"):
-        ddpg.record(Still(), env, tmp_path / "a.mp4")
+    with refuses(UsageError, "[30, 30] [30, 20] size"):
+        ddpg.record(Still(), env, tmp_path / f"a{suffix}")
     assert list(tmp_path.iterdir()) == []
 
 
