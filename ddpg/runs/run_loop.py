@@ -1,7 +1,6 @@
 """Train an agent to its goal, or until a signal or a failing environment ends the run."""
 
 import contextlib
-import functools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,18 +181,14 @@ def _save_and_stop(
 ) -> None:
     """Save, print how to resume, and evaluate if that is quick."""
     request.left = True
-    resume = functools.partial(command_for, "resume", run, document)
     path, exactly = recorder.leave(agent)
     where = f"saved at {agent.num_timesteps:,} of {document['total_timesteps']:,} steps"
-    before = [checkpoint.name for checkpoint in run_directory.checkpoints(run) if checkpoint.name != path.name][-1:]
-    goes_back = before and agent.loop.exact
+    resume = command_for("resume", run, document)
     if exactly:
-        request.say(f"{where}; it goes on as if it had not been interrupted with: {resume()}")
+        request.say(f"{where}; it goes on as if it had not been interrupted with: {resume}")
     else:
-        request.say(
-            f"{where}, in the middle of episodes, so it is resumed with new ones: {resume()}"
-            + (f"; exactly as if not interrupted: {resume('--checkpoint', before[0])}" if goes_back else "")
-        )
+        going_back = _going_back(run, document, agent, path)
+        request.say(f"{where}, in the middle of episodes, so it is resumed with new ones: {resume}{going_back}")
     try:
         summary = recorder.evaluate_unrecorded(agent, LAST_EVALUATION)
     except (EnvironmentFault, KeyboardInterrupt) as error:
@@ -205,17 +200,31 @@ def _save_and_stop(
         )
 
 
+def _going_back(run: Path, document: dict[str, Any], agent: OffPolicyAgent, path: Path) -> str:
+    """Return words with the command that resumes a run exactly, from before its checkpoint ``path``, if there is one.
+
+    Args:
+        run, document, agent: as for :func:`run_to_goal`.
+        path: the newest checkpoint, of a step in the middle of episodes.
+    """
+    before = [checkpoint.name for checkpoint in run_directory.checkpoints(run) if checkpoint.name != path.name][-1:]
+    if not (before and agent.loop.exact):
+        return ""
+    return f"; exactly as if not interrupted: {command_for('resume', run, document, '--checkpoint', before[0])}"
+
+
 def _with_location(
     error: BaseException, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder
 ) -> UsageError:
     """Save the agent, and return the fault with the step and the seed at which it happened."""
-    step, seed = agent.num_timesteps, agent.seed
+    step, seed, going_back = agent.num_timesteps, agent.seed, ""
     try:
-        recorder.leave(agent)
+        path, exactly = recorder.leave(agent)
     except (UsageError, OSError) as other:
         kept = f"what was learned since could not be saved ({other})"
     else:
         kept = "what was learned is saved"
+        going_back = "" if exactly else _going_back(run, document, agent, path)
     kind = type(error) if isinstance(error, OwnCodeFault) else EnvironmentFault
     if isinstance(error, UsageError):
         what = str(error)
@@ -225,4 +234,4 @@ def _with_location(
         what = f"a process has ended ({type(error).__name__})"
     where = "" if name in what else f"{name}, "
     advice = resume_hint(run, document)
-    return kind(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}")
+    return kind(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}{going_back}")

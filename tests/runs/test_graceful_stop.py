@@ -5,6 +5,7 @@ import errno
 import itertools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -261,22 +262,26 @@ def fail():
     raise RuntimeError("its wheel came off")
 
 
-def test_a_run_is_saved_when_its_environment_fails(at, tmp_path):
-    at(100, fail)
+def test_a_run_is_saved_when_its_environment_fails(uninterrupted, at, tmp_path):
+    """It can be resumed from there with a new episode, or exactly from its last evaluation."""
+    at(103, fail)
     with pytest.raises(EnvironmentFault) as caught:
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     run = tmp_path / "Eventful-v0" / "1"
-    assert re.fullmatch(
-        r"after step 99, seed 5: environment Eventful-v0 failed in step \d+ of episode 1 since its "
-        r"reset with seed \d+: RuntimeError: its wheel came off; what was learned is saved; go on from step 99 "
-        f"with: ddpg resume {run}",
+    found = re.fullmatch(
+        r"after step 102, seed 5: environment Eventful-v0 failed in step \d+ of episode 1 since its "
+        r"reset with seed \d+: RuntimeError: its wheel came off; what was learned is saved; go on from step 102 "
+        rf"with: ddpg resume {run}; exactly as if not interrupted: ddpg resume {run} --checkpoint (\d+)",
         str(caught.value),
     )
-    manifest, groups = checkpoint.read(run / "checkpoints" / "99")
-    assert (manifest["num_timesteps"], groups["replay"]["position"]) == (99, 99 % 90)
+    assert found
+    manifest, groups = checkpoint.read(run / "checkpoints" / "102")
+    assert (manifest["num_timesteps"], groups["replay"]["position"]) == (102, 102 % 90)
     assert manifest["num_updates"] > 0
     at(0, None)
-    assert what_is_left(resume(run, progress_bar=False))["num_timesteps"] == 150
+    copy = shutil.copytree(run, tmp_path / "copy")
+    assert what_is_left(resume(copy, progress_bar=False))["num_timesteps"] == 150
+    assert_same(resume(run, which=found[1], progress_bar=False), uninterrupted)
 
 
 def test_a_vector_that_lost_a_process_is_saved(at, tmp_path):
