@@ -163,13 +163,12 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
 
     def __call__(self, config: "AgentConfig | None" = None) -> None:
         """Train, and report."""
-        from ddpg.runs.dataset import check_source
+        from ddpg.runs.dataset import check_offline
         from ddpg.workers.worker_options import check_collector
 
         self.check_tracker()
+        check_offline(self.dataset, self.offline_timesteps, self.collector)
         check_collector(self.collector, self.workers, self.ray_address)
-        if self.dataset is not None:
-            check_source(self.dataset)
         with stdout_reserved_for_answer(self.json):
             import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
             from ddpg.runs import training

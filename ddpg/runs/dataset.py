@@ -4,6 +4,7 @@ A file cannot run code: nothing is unpickled, and no module that a file names is
 """
 
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,6 +86,24 @@ def fill(agent: "OffPolicyAgent", source: str | Path) -> None:
         agent.remember(*dataset)
     except UsageError as error:
         raise UsageError(f"{source}: {error}") from None
+
+
+def check_offline(dataset: Any, offline_timesteps: int | None, collector: str) -> None:
+    """Refuse a data set that does not exist or comes with workers, and ``offline_timesteps`` without a data set.
+
+    Args:
+        dataset, offline_timesteps, collector: as for :func:`ddpg.train`.
+
+    Raises:
+        UsageError: if so, or as :func:`check_source`.
+    """
+    if dataset is None:
+        if offline_timesteps is not None:
+            raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set; give --dataset too")
+        return
+    check_source(dataset)
+    if collector != "local":
+        raise UsageError(f"collector={brief(collector)} and dataset both provide transitions; give only one of them")
 
 
 def check_source(source: Any) -> None:
@@ -233,9 +252,10 @@ def _of_minari(source: str) -> Dataset:
 
 
 def _versions(name: str, path: Path) -> list[str]:
-    """Return the names of the data sets on this machine that are ``name``, of path ``path``, with a version."""
-    found = [one.name for one in path.parent.glob("*-v*")]
-    return sorted(name + one.removeprefix(path.name) for one in found if one.rpartition("-v")[0] == path.name)
+    """Return the names of the data sets on this machine that differ from ``name``, of path ``path``, in the version."""
+    name, stem = (re.sub(r"-v\d+$", "", one) for one in (name, path.name))
+    versions = [re.fullmatch(re.escape(stem) + r"-v(\d+)", one.name) for one in path.parent.glob("*")]
+    return [f"{name}-v{number}" for number in sorted(int(found[1]) for found in versions if found)]
 
 
 def _transitions(source: str, episode: Any, space: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -135,8 +135,8 @@ def train(
     if track is not None:
         as_tracker(track)  # refuses an unknown tracker before the environment is made
     n_envs = check_vector(n_envs, vectorization, wrappers)
+    datasets.check_offline(dataset, offline_timesteps, collector)
     check_collector(collector, workers, ray_address)
-    _check_offline(dataset, offline_timesteps, collector)
     with env_calls.own_directory(), signals.stop_on_signals() as request, contextlib.ExitStack() as collected:
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
         kind = agent_for(spaces_of(env)[1], config)
@@ -325,16 +325,6 @@ def resume(
 def _validate_optional_int(value: Any, what: str, at_least: int) -> int | None:
     """Return ``None``, or what :func:`validate_int` returns."""
     return None if value is None else validate_int(value, what, at_least)
-
-
-def _check_offline(dataset: Any, offline_timesteps: int | None, collector: str) -> None:
-    """Refuse a data set that does not exist or comes with workers, and ``offline_timesteps`` without a data set."""
-    if offline_timesteps is not None and dataset is None:
-        raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set; give --dataset too")
-    if dataset is not None:
-        datasets.check_source(dataset)
-        if collector != "local":
-            raise UsageError(f"collector={collector!r} and dataset both provide transitions; give only one of them")
 
 
 def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int) -> None:

@@ -233,6 +233,13 @@ def test_the_command_line_reports_it_in_one_line(source, tmp_path, monkeypatch, 
     assert not (tmp_path / "runs").exists()
 
 
+def test_workers_are_refused_before_their_number_is_asked_for(tmp_path, capsys):
+    """And before TensorFlow is imported."""
+    data = str(write_archive(tmp_path / "data.npz"))
+    assert main(["train", "Pendulum-v1", "--dataset", data, "--collector", "process"]) == 2
+    assert "collector='process' and dataset both provide transitions" in capsys.readouterr().err
+
+
 # -- Minari, replaced by a fake -------------------------------------------------------------------------------------
 
 
@@ -378,6 +385,11 @@ def test_missing_and_damaged_minari_data_sets(tmp_path, monkeypatch):
     for name in ("b", ""):
         with refuses(UsageError, f"minari:{name} minari download"):
             datasets.check_source(f"minari:{name}")  # before TensorFlow is imported
+    for version in ("-v2", "-v10", "-v2-new"):
+        (tmp_path / f"c/d{version}").mkdir(parents=True)
+    for name in ("c/d", "c/d-v9"):
+        with refuses(UsageError, f"minari:{name} is not on this machine; it has c/d-v2, c/d-v10"):
+            datasets.check_source(f"minari:{name}")
     for text, error in (("{}", UsageError), ("{", FileFault), ("[]", UsageError)):
         (data / "metadata.json").write_text(text)
         with pytest.raises(error, match="a"):
