@@ -5,6 +5,7 @@ import difflib
 import errno
 import functools
 import importlib
+import os
 import re
 import reprlib
 import sys
@@ -78,6 +79,20 @@ def format_error(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         kind = "it called sys.exit (SystemExit)"
     return f"{kind}{': ' * bool(text)}{text if len(text) <= 300 else f'{text[:300]}...'}"
+
+
+def without_opengl(error: BaseException) -> str:
+    """Return what to do about an exception of Python's OpenGL, which found no library; empty for any other.
+
+    Its own text, ``'NoneType' object has no attribute 'glGetError'``, does not say so.
+    """
+    modules = (str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__))
+    if not any(module.partition(".")[0] == "OpenGL" for module in modules):
+        return ""
+    return (
+        f"MUJOCO_GL={brief(os.environ.get('MUJOCO_GL', ''))} needs a graphics library that this machine lacks "
+        f"({format_error(error)}); install it (for egl libegl1, for osmesa libosmesa6), or set MUJOCO_GL to the other"
+    )
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean, without_opengl
 
 from .control_suite_tasks import TASKS
 from .render_modes import checked_mode
@@ -161,7 +161,8 @@ def _load(domain: str, task: str) -> Any:
             ) from None
         except (AttributeError, ImportError) as error:  # a dm_control version works with few versions of MuJoCo
             raise UsageError(
-                f"dm_control {_version('dm_control')} does not work with MuJoCo {_version('mujoco')} ({error}); "
+                without_opengl(error)
+                or f"dm_control {_version('dm_control')} does not work with MuJoCo {_version('mujoco')} ({error}); "
                 "install the versions of the extra 'dmc', MuJoCo 3.17 or later below 4: pip install 'ddpg-paths[dmc]'"
             ) from None
 

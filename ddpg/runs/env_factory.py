@@ -11,7 +11,7 @@ from pathlib import Path
 import gymnasium as gym
 from gymnasium import wrappers as supplied
 
-from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean, format_error
+from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean, format_error, without_opengl
 from ddpg.exports import zoo
 from ddpg.interaction import env_calls
 from ddpg.interaction.action_mask import ActionMask, has_mask
@@ -19,6 +19,7 @@ from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.interaction.validation import validate_int
 from ddpg.runs import signals
+from ddpg.workers.worker_options import GUARD
 
 VECTORIZATIONS = ("sync", "async", "envpool")
 # Only wrappers without arguments and without state, so that a name is enough to resume a run.
@@ -83,7 +84,8 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not signals.nobody_asked():
             raise
-        raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {format_error(error)}") from error
+        what = without_opengl(error) or format_error(error)
+        raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {what}") from error
 
 
 def _module_and_name(env_id: str) -> tuple[str, str]:
@@ -174,7 +176,10 @@ def make_training_env(
         # is killed, and would lack TensorFlow's threads. Without shared memory the first step after a reset is lost.
         return gym.vector.AsyncVectorEnv(makers, context="spawn", shared_memory=True)
     except (EOFError, OSError) as error:
-        raise EnvironmentFault(f"a process of {brief(env_id)} ended at its start ({type(error).__name__})") from error
+        raise EnvironmentFault(
+            f"a process of {brief(env_id)} ended at its start ({type(error).__name__}); its messages on stderr say "
+            f"why; a script that trains with vectorization='async' needs {GUARD}, because every process imports it"
+        ) from error
 
 
 def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) -> int:

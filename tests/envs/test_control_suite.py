@@ -197,6 +197,24 @@ def test_an_incompatible_mujoco_is_a_one_line_error(monkeypatch, capsys):
         assert word in message
 
 
+def test_a_missing_graphics_library_is_not_taken_for_an_incompatible_mujoco(monkeypatch):
+    """Nor is the text of Python's OpenGL all that is said, for an environment of gymnasium."""
+
+    def load(*arguments, **options):  # as with MUJOCO_GL=osmesa and without the library
+        exec(
+            "raise AttributeError(\"'NoneType' object has no attribute 'glGetError'\")", {"__name__": "OpenGL.platform"}
+        )
+
+    for name, module in fake_dm_control.modules(load).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(gym.registry, "Drawn-v0", gym.envs.registration.EnvSpec("Drawn-v0", entry_point=load))
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    for env_id in ("dmc/cheetah-run", "Drawn-v0"):
+        with refuses(UsageError, "MUJOCO_GL='osmesa' library glGetError libosmesa6") as caught:
+            make_env(env_id)
+        assert "does not work" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("domain", "task", "words"),
     [("cheetah", "runn", "cheetah-run"), ("lqr", "lqr_2_1", "TASKS"), (3, "run", "domain=3")],

@@ -16,7 +16,7 @@ from ddpg import DDPGConfig, UsageError, evaluate, resume, train
 from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import training
-from ddpg.runs.env_factory import make_env
+from ddpg.runs.env_factory import make_env, make_training_env
 from ddpg.runs.run_directory import read_config, read_table
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False, optimizer="sgd")
@@ -41,6 +41,17 @@ def refused(tmp_path, message, env_id="faulty/None-v0", config=SMALL, **options)
 def test_numbers_out_of_range(tmp_path, option, value, at_least):
     refused(tmp_path, f"{option}={value!r} {at_least}", **{option: value})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_script_without_a_guard_is_told_of_it(monkeypatch):
+    """A process of the vector that cannot import the script ends at once; its traceback is far above the message."""
+
+    def ends(*arguments, **options):
+        raise ConnectionResetError
+
+    monkeypatch.setattr(gym.vector, "AsyncVectorEnv", ends)
+    with refuses(EnvironmentFault, "Pendulum-v1 stderr __name__ __main__"):
+        make_training_env("Pendulum-v1", 2, "async")
 
 
 def test_roots_that_cannot_be_written(tmp_path, monkeypatch):
