@@ -71,9 +71,9 @@ class SavedPolicy(abc.ABC):
             progress_bar: show one on stderr.
 
         Returns:
-            A dict with ``run``, ``env_id``, what :meth:`load` says, ``seed`` and the fields of
-            :meth:`ddpg.Evaluation.summary`; the same as one line of text; and the fault, if the environment failed in
-            ``close``.
+            A dict with ``run``, ``env_id``, what :meth:`load` says, ``seed``, the fields of
+            :meth:`ddpg.Evaluation.summary` and, if any were, the number of ``abandoned`` episodes; the same as one line
+            of text; and the fault, if the environment failed in ``close``.
 
         Raises:
             UsageError: as :meth:`load` and :func:`~ddpg.runs.env_factory.make_env`.
@@ -94,7 +94,9 @@ class SavedPolicy(abc.ABC):
             except EnvironmentFault as error:
                 failed = error
         known, beside = self.comparison(episodes, seed)
-        summary = {"run": self.name, "env_id": self.env_id, **about, "seed": seed, **result.summary(), **known}
+        abandoned = {"abandoned": result.abandoned} if result.abandoned else {}
+        found = {**result.summary(), **abandoned, **known}
+        summary = {"run": self.name, "env_id": self.env_id, **about, "seed": seed, **found}
         return summary, f"{self.env_id} after {about['timesteps']:,} steps: {result}{beside}", failed
 
     def record(self, output: str | Path | None = None, episodes: int = 1, seed: int | None = None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ddpg.errors import EnvironmentFault
 from ddpg.runs import training
 from ddpg.runs.env_factory import make_env, make_training_env
 from ddpg.runs.run_directory import read_config, read_table
+from ddpg.runs.saved_policy import SavedPolicy
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False, optimizer="sgd")
 
@@ -127,6 +128,21 @@ def test_an_evaluation_abandons_episodes_with_a_bad_transition(vector):
     assert result.lengths.tolist() == [10] * 6
     assert result.abandoned == 1
     assert str(result).endswith("of 10 steps), 1 abandoned")
+
+
+@pytest.mark.parametrize(("env_id", "expected"), [("faulty/NaNOnce-v0", {"abandoned": 1}), ("faulty/None-v0", {})])
+def test_the_summary_of_a_saved_policy_counts_abandoned_episodes(env_id, expected):
+    class Saved(SavedPolicy):
+        name, seed = "saved", 0
+
+        def load(self, spaces):
+            return Tolerant(), {"timesteps": 5}
+
+    saved = Saved()
+    saved.env_id = env_id
+    summary, text, _ = saved.evaluate(20)
+    assert {name: value for name, value in summary.items() if name == "abandoned"} == expected
+    assert text.endswith("1 abandoned" if expected else "steps)")
 
 
 def test_an_evaluation_in_which_no_episode_ends_is_stopped():
