@@ -260,7 +260,10 @@ def unpacked_step(returned: Any) -> tuple[Any, Any, Any, Any, Any]:
 def _check_info(info: Any, what: str) -> None:
     if not isinstance(info, Mapping):
         named = "None" if info is None else f"a {type(info).__name__}"
-        raise UsageError(f"info of {what} is {named}; expected a dict: return {{}} where there is nothing to tell")
+        wrapper = ", and leave out gymnasium's DictInfoToList" * isinstance(info, list)
+        raise UsageError(
+            f"info of {what} is {named}; expected a dict: return {{}} where there is nothing to tell{wrapper}"
+        )
 
 
 def _shape_of(returned: Any) -> str:

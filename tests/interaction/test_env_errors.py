@@ -117,6 +117,11 @@ def test_an_exception_in_a_sync_vector_names_the_environment(mode):
     assert isinstance(error.__cause__, RuntimeError)
 
 
+def test_a_wrapper_that_lists_infos_is_named():
+    with refuses(EnvironmentFault, "info a list dict DictInfoToList"):
+        make_env_runner(gym.wrappers.vector.DictInfoToList(SyncVectorEnv([Faulty] * 2)), 7)
+
+
 # -- processes ----------------------------------------------------------------------------------------
 
 
