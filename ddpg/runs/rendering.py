@@ -17,8 +17,11 @@ from ddpg.interaction.env_calls import call, close_quietly
 from ddpg.interaction.env_errors import env_name
 from ddpg.interaction.env_runner import make_stepper
 from ddpg.interaction.transitions import Passthrough
+from ddpg.progress import print_to_stderr
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.evaluation import pausing_learning
+
+LONG_EPISODE = 10_000  # steps; after as many, an episode without a time limit is told of
 
 _MODES = ("rgb_array_list", "rgb_array")  # in order of preference: a list has every frame since the last render()
 _SLOWEST = 0.01  # frames per second: ffmpeg gets the rate with two decimals
@@ -133,8 +136,14 @@ def _frames(policy: Any, env: gym.Env, episodes: int, seed: int | None) -> Itera
     for _ in range(episodes):
         observation = stepper.observations
         yield from _drawn(env)
-        over = False
+        over, steps = False, 0
         while not over:
+            if (steps := steps + 1) == LONG_EPISODE and getattr(env.spec, "max_episode_steps", None) is None:
+                print_to_stderr(
+                    f"an episode of {env_name(env)} has taken {steps:,} steps so far, without a time limit: if it does "
+                    "not end by itself, stop this (Ctrl-C) and give the environment one, gymnasium.register(..., "
+                    "max_episode_steps=...)"
+                )
             action, _ = policy.predict(observation, deterministic=True)
             over = bool(stepper.step(action).episodes)
             yield from _drawn(env)

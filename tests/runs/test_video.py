@@ -57,6 +57,19 @@ def test_gif_holds_every_frame_at_the_environments_speed(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_episode_that_may_not_end_is_told_of_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(rendering, "LONG_EPISODE", 4)
+    ddpg.record(Still(), Drawn(length=3), tmp_path / "a.gif")
+    limited = Drawn(length=9)
+    limited.spec = gym.envs.registration.EnvSpec("Limited-v0", max_episode_steps=9)
+    ddpg.record(Still(), limited, tmp_path / "a.gif")
+    assert capsys.readouterr().err == ""
+    ddpg.record(Still(), Drawn(length=9), tmp_path / "a.gif")
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "Drawn has taken 4 steps" in said
+
+
 def test_seed_decides_the_episode(tmp_path):
     def first(seed):
         env = gym.make("ddpg_envs/LQR-v0", render_mode="rgb_array", max_episode_steps=2)
