@@ -227,6 +227,8 @@ class WindowViewer(FrameWriter):
 
     def __init__(self, title: str, rate: float):
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        # Otherwise SDL may draw with Mesa, which crashes beside TensorFlow (:mod:`ddpg.runs.drawing_process`).
+        os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
         pygame = import_optional("pygame", "a window", "install the extra 'video'")
         displays = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
         if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in displays):

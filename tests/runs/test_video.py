@@ -3,6 +3,8 @@
 import errno
 import os
 import pathlib
+import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -266,6 +268,28 @@ def test_window_shows_every_frame_until_it_is_closed(monkeypatch):
     monkeypatch.setattr(pygame.event, "get", lambda: [pygame.event.Event(pygame.QUIT)] if len(shown) == 2 else [])
     video.watch(Still(), env)
     assert len(shown) == 2
+
+
+BESIDE_TENSORFLOW = """\
+import numpy as np
+import tensorflow
+from ddpg.runs.video import WindowViewer
+with WindowViewer("title", 1000) as window:
+    print(window.add(np.zeros((20, 30, 3), np.uint8)))
+"""
+
+
+def test_a_window_beside_tensorflow_does_not_crash():
+    """SDL's offscreen driver draws with Mesa if it may, as others do on a machine without a GPU."""
+    pytest.importorskip("pygame")
+    done = subprocess.run(
+        [sys.executable, "-c", BESIDE_TENSORFLOW],
+        env={**os.environ, "SDL_VIDEODRIVER": "offscreen"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n")
 
 
 @pytest.mark.parametrize(
