@@ -4,7 +4,7 @@ Because the mask is part of the observation, the replay memory, vectors, workers
 next state's mask is available where the target is computed.
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium as gym
 import numpy as np
@@ -43,11 +43,10 @@ class ActionMask(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self._choices = int(check_discrete_space(env.action_space).n)
         space = env.observation_space
         self._rest, self._in_observation = space, has_mask(space)
-        if isinstance(space, gym.spaces.Dict) and self._in_observation:
-            parts = {key: part for key, part in space.items() if key != KEY}
-            if not parts:
+        if has_mask(space):
+            self._rest = without_mask(space)
+            if not self._rest:
                 raise UsageError(f"observation space {brief(space)} has nothing besides {KEY!r}")
-            self._rest = gym.spaces.Dict(parts)
         try:
             flat = gym.spaces.flatten_space(self._rest)
         except NotImplementedError:
@@ -84,9 +83,14 @@ class ActionMask(gym.Wrapper, gym.utils.RecordConstructorArgs):
         return np.concatenate([np.asarray(gym.spaces.flatten(self._rest, rest), np.float32), mask])
 
 
-def has_mask(space: gym.Space) -> bool:
+def has_mask(space: Any) -> TypeGuard[gym.spaces.Dict]:
     """Return whether observations of ``space`` hold an action mask under the key ``"action_mask"``."""
     return isinstance(space, gym.spaces.Dict) and KEY in space.spaces
+
+
+def without_mask(space: gym.spaces.Dict) -> gym.spaces.Dict:
+    """Return ``space`` without its action mask, with the parts in the order in which :class:`ActionMask` has them."""
+    return gym.spaces.Dict({key: part for key, part in space.items() if key != KEY})
 
 
 def has_masked_observations(env: Any) -> bool:

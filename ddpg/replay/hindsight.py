@@ -3,7 +3,7 @@
 In an environment with goals (gymnasium-robotics' protocol) an observation is a Dict of ``observation``,
 ``achieved_goal`` and ``desired_goal``, and ``compute_reward(achieved, desired, info)`` returns the reward of a step.
 The agent sees the observation flattened by ``gymnasium.wrappers.FlattenObservation``, with the parts in the Dict's
-order.
+order, or by :class:`ddpg.ActionMask`, which appends the mask.
 """
 
 import warnings
@@ -15,8 +15,9 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import EnvironmentFault, UsageError, brief, format_error, users_level
+from ddpg.interaction.action_mask import MaskedBox, has_mask, without_mask
 from ddpg.interaction.env_calls import call
-from ddpg.interaction.env_runner import wrappers_of
+from ddpg.interaction.env_runner import spaces_of, wrappers_of
 from ddpg.interaction.validation import check_finite, validate_numeric
 from ddpg.replay.buffer import ReplayBuffer
 from ddpg.replay.minibatch import Batch
@@ -166,6 +167,10 @@ def check_goals(env: Any, goals: int) -> tuple[gym_spaces.Dict, Callable]:
     # The environments of a vector are alike, so take the first; a vector in other processes has no ``envs``.
     inner = (getattr(env.unwrapped, "envs", None) or [env])[0].unwrapped
     space = getattr(inner, "observation_space", None)
+    flat, actions = spaces_of(env)
+    mask = gym_spaces.flatdim(actions) if isinstance(flat, MaskedBox) else 0
+    if mask and has_mask(space):
+        space = without_mask(space)
     if not (isinstance(space, gym_spaces.Dict) and set(space) == set(PARTS) and hasattr(inner, "compute_reward")):
         raise UsageError(
             f"hindsight={goals} needs an environment with goals, whose observations are a Dict of {', '.join(PARTS)} "
@@ -178,15 +183,15 @@ def check_goals(env: Any, goals: int) -> tuple[gym_spaces.Dict, Callable]:
                 f"hindsight={goals}: {part} is {brief(space[part])}; compute_reward gets many goals as one array, so "
                 f"expected {', '.join(kind.__name__ for kind in GOALS[:-1])} or {GOALS[-1].__name__}"
             )
-    flat = env.single_observation_space if isinstance(env, gym.vector.VectorEnv) else env.observation_space
     changed = next(
         (wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, _CHANGE) and _changes(wrapper)), None
     )
-    if changed is not None or gym_spaces.flatdim(space) != gym_spaces.flatdim(flat):
+    if changed is not None or gym_spaces.flatdim(space) + mask != gym_spaces.flatdim(flat):
         raise UsageError(
             f"hindsight={goals} recomputes rewards from the environment's own observations, and "
             f"{'a wrapper' if changed is None else type(changed).__name__} changes observations or rewards: wrap it in "
-            "gymnasium.wrappers.FlattenObservation only, and use normalize_observations or normalize_rewards"
+            "gymnasium.wrappers.FlattenObservation or ddpg.ActionMask only, and use normalize_observations or "
+            "normalize_rewards"
         )
     return space, inner.compute_reward
 

@@ -11,7 +11,7 @@ from gymnasium.wrappers import FlattenObservation
 from refusals import lacking, refuses
 from scipy import stats
 
-from ddpg import DDPG, DDPGConfig, ReplayBuffer, UsageError, evaluate
+from ddpg import DDPG, DQN, ActionMask, DDPGConfig, DQNConfig, ReplayBuffer, UsageError, evaluate
 from ddpg.errors import EnvironmentFault
 from ddpg.replay.hindsight import make_hindsight
 from ddpg.runs.env_factory import make_env
@@ -75,6 +75,49 @@ def test_goals_are_from_the_same_episode():
         assert ((later - rows) % 2 == 0).all()  # the environments' rows alternate
         assert (after[later, STEP] >= after[rows, STEP]).all()
         assert (after[later, STEP] - after[rows, STEP] == (later - rows) / 2).all()
+
+
+class Turning(Reaching):
+    """Steps of −1, 0 or 1, where the last one may not be repeated; the mask is in ``info`` or in the observation."""
+
+    def __init__(self, in_observation):
+        super().__init__()
+        self.action_space, self.in_observation = gym.spaces.Discrete(3), in_observation
+        if in_observation:
+            mask = {"action_mask": gym.spaces.MultiBinary(3)}
+            self.observation_space = gym.spaces.Dict(**mask, **self.observation_space.spaces)
+
+    def reset(self, *, seed=None, options=None):
+        return self._masked(None, *super().reset(seed=seed))
+
+    def step(self, action):
+        return self._masked(action, *super().step([action - 1.0]))
+
+    def _masked(self, last, observation, *rest):
+        mask = {"action_mask": np.arange(3) != last}
+        (observation if self.in_observation else rest[-1]).update(mask)
+        return observation, *rest
+
+
+@pytest.mark.parametrize("in_observation", [False, True])
+@pytest.mark.parametrize("as_vector", [False, True])
+def test_relabelled_transitions_keep_their_action_masks(in_observation, as_vector):
+    env = ActionMask(Turning(in_observation))
+    if as_vector:
+        env = SyncVectorEnv([lambda: ActionMask(Turning(in_observation))] * 2)
+    config = {"hidden": (8,), "batch_size": 8, "learning_starts": 20, "updates_per_call": 4, "jit": False}
+    agent = DQN(env, DQNConfig(**config, hindsight=4), seed=0).learn(40)
+    rows = np.arange(40)[None]
+    relabel = make_hindsight(env, agent.replay, 10**6)
+    batch = relabel(agent.replay.gather(rows), rows, np.random.default_rng(0))
+    achieved, desired = (0, 1) if in_observation else (ACHIEVED, DESIRED)  # a Dict without its mask is sorted by name
+    kept = agent.replay.gather(rows)
+    for new, old in ((batch.observations, kept.observations), (batch.next_observations, kept.next_observations)):
+        assert (new[..., desired] != old[..., desired]).any()
+        np.testing.assert_array_equal(np.delete(new, desired, -1), np.delete(old, desired, -1))
+    reached = batch.next_observations[..., achieved] == batch.next_observations[..., desired]
+    np.testing.assert_array_equal(batch.rewards[..., 0], np.where(reached, 0, -1))
+    assert reached.any()
 
 
 @pytest.mark.slow
