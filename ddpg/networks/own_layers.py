@@ -13,6 +13,8 @@ import tensorflow as tf
 from ddpg.config.imports import name_of
 from ddpg.errors import UsageError, brief, own_code
 
+v1 = tf.compat.v1
+
 
 def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
     """Return ``network`` with a check of its result; ``None`` for ``None``.
@@ -22,16 +24,23 @@ def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
         network: ``(states [B, ...][, actions [B, A]]) -> features [B, ...]``.
 
     Raises:
-        UsageError: when the returned function is called, if ``network`` raises an exception, or does not return a
-            float32 tensor with a row for each state and fixed sizes of all other axes.
+        UsageError: when the returned function is called, if ``network`` raises an exception, gives a variable a
+            regularizer, whose loss no update would descend, or does not return a float32 tensor with a row for each
+            state and fixed sizes of all other axes.
     """
     if network is None:
         return None
     name = name_of(network)
 
     def layers(*inputs: tf.Tensor) -> tf.Tensor:
+        before = len(v1.losses.get_regularization_losses())
         with own_code(f"{option}={name} on {_shapes(inputs)}", network):
             features = network(*inputs)
+        if len(v1.losses.get_regularization_losses()) > before:
+            raise UsageError(
+                f"{option}={name} gives a variable a regularizer, whose loss would not be trained; leave it out, and "
+                "use the option weight_decay or, for critics, critic_l2"
+            )
         _check_features(features, inputs, f"{option}={name}")
         return features
 

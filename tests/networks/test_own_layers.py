@@ -8,6 +8,7 @@ from refusals import refuses
 
 import ddpg
 from ddpg import DDPG, DQN, ActorNetwork, Bounding, DDPGConfig, DQNConfig, UsageError
+from ddpg._tflearn import tflearn
 from ddpg.config.presets import RECIPES, read_recipe
 from ddpg.networks.own_layers import reason_of
 
@@ -193,6 +194,14 @@ WRONG = {
     "doubles": (lambda s: tf.cast(dense(s), tf.float64), "float64 float32"),
     "other_sizes": (lambda s: tf.matmul(s, tf.ones([17, 2])), "ValueError [B, 3]"),
     "its_own_error": (lambda s: {}["weights"], "KeyError 'weights' [B, 3]"),
+    "regularizer": (
+        lambda s: tf.matmul(s, v1.get_variable("w", [3, 4], regularizer=tf.nn.l2_loss)),
+        "regularizer weight_decay",
+    ),
+    "regularizer_of_tflearn": (
+        lambda s: tflearn.fully_connected(s, 4, regularizer="L2", scope="first", reuse=v1.AUTO_REUSE),
+        "regularizer weight_decay",
+    ),
     "half_the_rows": (lambda s: tf.reshape(dense(s), [-1, 8]), "actor 1 rows 2 states"),
     "no_such_shape": (lambda s: tf.reshape(dense(s, 5), [-1, 3]), "actor multiple of 3"),
 }
