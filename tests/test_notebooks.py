@@ -177,3 +177,24 @@ def test_tags_exclude_cells_from_the_comparison():
 def test_a_quote_is_an_output_rounded_to_the_texts_digits(text, quoted, found):
     notebook = notebook_with("returns [-181, -173], 0.687, 8,245", f"{text}\n<!-- quoted: {quoted} -->")
     assert (compare.unsupported(notebook) == []) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "changes", "printed"),
+    [
+        (
+            *("4_chain_rule_or_direct", (0, 2)),
+            *({"[-1.0, 0.5]": "[-1.0, 0.5, 0.0]", "[3.0, 1.0]": "[3.0, 1.0, 2.0]"}, "Jacobians: (50, 3, 31)"),
+        ),
+        ("5_ema_targets", (0, 1, 2), {"tau = 0.1": "tau = 0.5"}, "after one update with τ = 0.5: "),
+        ("7_minimize", (0, 1), {"initializer=10.0": "initializer=3.0"}, "apply_gradients: 2.4 = 3 − 0.1 · 6"),
+    ],
+)
+def test_what_is_printed_follows_a_number_that_a_reader_changes(name, cells, changes, printed, capsys):
+    notebook = json.loads(path_of(name).read_text(encoding="utf-8"))
+    code = "\n".join("".join(code_cells(notebook)[cell]["source"]) for cell in cells)
+    for number, other in changes.items():
+        assert code.count(number) == 1
+        code = code.replace(number, other)
+    exec(code, {})
+    assert printed in capsys.readouterr().out
