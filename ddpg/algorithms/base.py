@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ddpg.errors import UsageError, brief, own_code
 from ddpg.gradients.backward import huber_weights, weight_gradient
+from ddpg.gradients.td import check_gradients
 from ddpg.networks.base import Network
 from ddpg.networks.value import Prediction, ValueNetwork
 from ddpg.policies.network_policy import ActingNetwork
@@ -274,39 +275,6 @@ def apply_and_report(network: Network, gradients: list, metrics: Metrics) -> Met
         step = network.apply_gradients(gradients)
     with tf.control_dependencies([step]):
         return {name: tf.identity(value) for name, value in metrics.items()}
-
-
-def _short(result: Any) -> str:
-    """Return what a path returned in place of pairs, shortened; of a collection its type and the number of items."""
-    if isinstance(result, (dict, list, tuple, set)):
-        return f"a {type(result).__name__} of {len(result)}"
-    return brief(result)
-
-
-def check_gradients(pairs: Any, variables: Sequence, path: str) -> None:
-    """Check that ``pairs`` is ``[(gradient, variable)]`` with one gradient for each of ``variables``, in any order.
-
-    Each gradient must have the type and the shape of its variable: an optimiser would broadcast it or fail.
-
-    Raises:
-        UsageError: if it is not; the message says what ``path`` returned and what is expected.
-    """
-    expected = f"expected [(gradient, variable)] with a gradient for each of {[v.name for v in variables]}"
-    if not isinstance(pairs, (list, tuple)) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
-        raise UsageError(f"{path} returned {_short(pairs)}; {expected}")
-    empty = [getattr(variable, "name", variable) for gradient, variable in pairs if gradient is None]
-    if empty:
-        raise UsageError(f"{path} returned no gradient (None) for {empty}: its loss does not reach them; {expected}")
-    given = [getattr(variable, "name", repr(variable)) for _, variable in pairs]
-    if sorted(given) != sorted(variable.name for variable in variables):
-        raise UsageError(f"{path} returned gradients for {given}; {expected}")
-    for gradient, variable in pairs:
-        kind, dtype = getattr(gradient, "dtype", None), variable.dtype.base_dtype
-        if kind != dtype or not variable.shape.is_compatible_with(gradient.shape):
-            what = brief(gradient) if kind is None else f"{tf.as_dtype(kind).name} of shape {gradient.shape}"
-            raise UsageError(
-                f"{path} returned {what} for {variable.name}; expected {dtype.name} of shape {variable.shape}"
-            )
 
 
 TD_ERRORS = "td_errors"  # among a step's metrics: |y − q| of each sample, [B, 1]

@@ -25,14 +25,13 @@ from ddpg.algorithms.base import (
     Update,
     apply_and_report,
     bootstrap,
-    check_gradients,
     td_errors,
     weight_samples,
 )
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError
 from ddpg.gradients.policy import apply_path
-from ddpg.gradients.td import GradientsAndVariables
+from ddpg.gradients.td import GradientsAndVariables, check_gradients
 from ddpg.networks.actor import ActorNetwork, AveragedActor
 from ddpg.networks.base import Network, optimizer_of
 from ddpg.networks.critic import CategoricalCritic, CriticNetwork, DistributionalCritic

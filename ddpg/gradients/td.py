@@ -14,7 +14,7 @@ Every path has the scale of L. DQN 3.0's own ``dw`` is the plain sum Σ δ·∂q
 weights; that is −B/2 times the gradient here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -216,6 +216,39 @@ TD_TARGETS: dict[str, Callable[..., GradientsAndVariables]] = {
 }
 
 
+def _short(result: Any) -> str:
+    """Return what a path returned in place of pairs, shortened; of a collection its type and the number of items."""
+    if isinstance(result, (dict, list, tuple, set)):
+        return f"a {type(result).__name__} of {len(result)}"
+    return brief(result)
+
+
+def check_gradients(pairs: Any, variables: Sequence, path: str) -> None:
+    """Check that ``pairs`` is ``[(gradient, variable)]`` with one gradient for each of ``variables``, in any order.
+
+    Each gradient must have the type and the shape of its variable: an optimiser would broadcast it or fail.
+
+    Raises:
+        UsageError: if it is not; the message says what ``path`` returned and what is expected.
+    """
+    expected = f"expected [(gradient, variable)] with a gradient for each of {[v.name for v in variables]}"
+    if not isinstance(pairs, (list, tuple)) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
+        raise UsageError(f"{path} returned {_short(pairs)}; {expected}")
+    empty = [getattr(variable, "name", variable) for gradient, variable in pairs if gradient is None]
+    if empty:
+        raise UsageError(f"{path} returned no gradient (None) for {empty}: its loss does not reach them; {expected}")
+    given = [getattr(variable, "name", repr(variable)) for _, variable in pairs]
+    if sorted(given) != sorted(variable.name for variable in variables):
+        raise UsageError(f"{path} returned gradients for {given}; {expected}")
+    for gradient, variable in pairs:
+        kind, dtype = getattr(gradient, "dtype", None), variable.dtype.base_dtype
+        if kind != dtype or not variable.shape.is_compatible_with(gradient.shape):
+            what = brief(gradient) if kind is None else f"{tf.as_dtype(kind).name} of shape {gradient.shape}"
+            raise UsageError(
+                f"{path} returned {what} for {variable.name}; expected {dtype.name} of shape {variable.shape}"
+            )
+
+
 class TDPath:
     """A TD path, given by name or as a callable, bound to its options and an optimiser's ``compute_gradients``.
 
@@ -269,16 +302,19 @@ class TDPath:
                     hint = "with clip_delta=1 it gives the Huber loss's gradient; leave critic_loss at 'mse'"
                 raise UsageError(f"critic_loss={_name(loss)} is not for td_target={_name(td_target)}: {hint}")
             options["loss"] = self.loss
-        own_path = path not in TD_TARGETS.values()
-        self._guarded = guarded(f"td_target={_name(path)}", path) if own_path else partial(path, **options)
+        self._is_own = path not in TD_TARGETS.values()
+        self._guarded = guarded(f"td_target={_name(path)}", path) if self._is_own else partial(path, **options)
 
     def __call__(self, q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable]) -> GradientsAndVariables:
         """Return ``[(gradient, variable)]``.
 
         Raises:
-            UsageError: if the user's own path raises an exception.
+            UsageError: if the user's own path raises an exception, or does not return one gradient for each variable.
         """
-        return self._guarded(q, target, variables)
+        pairs = self._guarded(q, target, variables)
+        if self._is_own:
+            check_gradients(pairs, variables, f"td_target={_name(self.path)}")
+        return pairs
 
 
 def _name(choice: str | Callable) -> str:

@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium as gym
@@ -17,13 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.algorithms import ddpg as update
-from ddpg.algorithms.base import check_gradients
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError, brief
 from ddpg.gradients import sign_check
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS, apply_path
-from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariables, TDPath
+from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariables, TDPath, check_gradients
 from ddpg.interaction.validation import validate_bool, validate_int
 from ddpg.laboratory import gradient_checks
 from ddpg.laboratory.finite_differences import ReferenceGradient
@@ -115,10 +114,9 @@ def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
     for name, supplied in TD_TARGETS.items():
         if path is supplied:
             return TDPath(name, compute_gradients)
-    takes_it = "compute_gradients" in inspect.signature(path).parameters
-    own = TDPath(partial(path, compute_gradients=compute_gradients) if takes_it else path)
-    own.bootstraps_online = getattr(path, "bootstraps_online", False)
-    return own
+    if "compute_gradients" in inspect.signature(path).parameters:
+        path = update_wrapper(partial(path, compute_gradients=compute_gradients), path)
+    return TDPath(path)
 
 
 def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> Measure:

@@ -107,8 +107,22 @@ def test_a_td_path_must_reach_every_variable_as_well():
     def first_only(q, target, variables):
         return td.stop_gradient(q, target, variables[:1])
 
-    with refuses(UsageError, "['critic/"):
+    with refuses(UsageError, "td_target=first_only ['critic/"):
         updated(td_target=first_only)
+
+
+def bare(q, target, variables):
+    return tf.gradients(td.mean_square(q, tf.stop_gradient(target)), variables)
+
+
+def doubled_precision(q, target, variables):
+    return [(tf.cast(gradient, tf.float64), variable) for gradient, variable in td.stop_gradient(q, target, variables)]
+
+
+@pytest.mark.parametrize(("path", "message"), [(bare, "a list of 4"), (doubled_precision, "float64")])
+def test_mistakes_in_a_td_path_are_refused_before_the_critics_decay_is_added(path, message):
+    with refuses(UsageError, f"td_target={path.__name__} returned {message}"):
+        updated(td_target=path, critic_l2=0.1)
 
 
 @pytest.mark.parametrize(
