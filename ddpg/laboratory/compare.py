@@ -81,7 +81,7 @@ def build_td(fixture: Fixture, name: str, path: Callable, expected: ReferenceGra
         ``difference``.
     """
     actor, critic, recorder = fixture.actors["squashing"], fixture.critic, fixture.recorder
-    critic.td_path = _recorded(path, critic.optimizer.compute_gradients)
+    critic.td_path = _recorded(name, path, critic.optimizer.compute_gradients)
     fed_y = fixture.fed_y if critic.td_path.feeds_target else None
 
     def compute(*fields: tf.Tensor) -> GradientsAndVariables:
@@ -109,14 +109,18 @@ def build_policy(fixture: Fixture, name: str, path: Callable, bounding: str, exp
     return _built(fixture, PathTrial(name, actor, compute, bounding), expected)
 
 
-def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
-    """Return ``path``, a supplied or the user's own, bound to ``compute_gradients`` if it takes one."""
-    for name, supplied in TD_TARGETS.items():
-        if path is supplied:
-            return TDPath(name, compute_gradients)
-    if "compute_gradients" in inspect.signature(path).parameters:
-        path = update_wrapper(partial(path, compute_gradients=compute_gradients), path)
-    return TDPath(path)
+def _recorded(name: str, path: Callable, compute_gradients: ComputeGradients) -> TDPath:
+    """Return ``path``, a supplied or the user's own, bound to ``compute_gradients`` if it takes one.
+
+    Messages name the user's own by ``name``.
+    """
+    for supplied, function in TD_TARGETS.items():
+        if path is function:
+            return TDPath(supplied, compute_gradients)
+    takes_it = "compute_gradients" in inspect.signature(path).parameters
+    own = update_wrapper(partial(path, **({"compute_gradients": compute_gradients} if takes_it else {})), path)
+    own.__name__ = name
+    return TDPath(own)
 
 
 def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> Measure:
@@ -269,7 +273,7 @@ def _signs(
             if sign_check.is_checked(path):
                 with contextlib.suppress(Exception):
                     q = critic.prediction(batch.observations, batch.actions).output
-                    own = _recorded(path, critic.optimizer.compute_gradients)
+                    own = _recorded(name, path, critic.optimizer.compute_gradients)
                     signs.append((name, sign_check.descent_cosine(own, q, critic.trainable_variables)))
         for name, path in policy_gradients.items():
             for actor in fixture.actors.values() if sign_check.is_checked(path) else ():

@@ -288,7 +288,7 @@ def test_a_path_that_cannot_be_traced_is_refused_by_name(compare_on_shared_fixtu
 
 
 def test_a_path_that_leaves_out_a_variable_is_refused_by_name(compare_on_shared_fixture):
-    with refuses(UsageError, "'short' gradients hidden_0/W:0"):
+    with refuses(UsageError, "td_target=short gradients hidden_0/W:0"):
         compare_on_shared_fixture(td_targets={"short": lambda q, y, variables: td.stop_gradient(q, y, variables[1:])})
 
 
