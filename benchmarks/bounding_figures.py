@@ -1,6 +1,6 @@
-"""Show the results of benchmarks/bounding.py: a table, and a picture for each environment, with 95 % intervals.
+"""Write the results of benchmarks/bounding.py into docs/results.md, and draw a picture for each environment.
 
-python benchmarks/bounding_figures.py [--out docs]
+python -m benchmarks.bounding_figures [--out docs]
 """
 
 import argparse
@@ -14,6 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy import stats
 
+from benchmarks import marks
+
 RESULTS = Path(__file__).parent / "results"
 COLOURS = {"squashing": "tab:blue", "inverting": "tab:orange", "zeroing": "tab:green"}
 
@@ -22,10 +24,12 @@ Rows = list[dict[str, str]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of the pictures (default: docs)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs"), help="folder of results.md and the pictures (default: docs)"
+    )
     options = parser.parse_args()
-    print(table(_read("bounding.csv")))
-    rows = _read("bounding_curves.csv")
+    marks.write(options.out / "results.md", {"bounding": table(read("bounding.csv"))})
+    rows = read("bounding_curves.csv")
     for env_id in dict.fromkeys(row["env_id"] for row in rows):
         path = options.out / f"bounding_{env_id.rpartition('/')[2]}.png"
         draw(env_id, [row for row in rows if row["env_id"] == env_id]).savefig(path)
@@ -72,7 +76,8 @@ def _short(value: float) -> str:
     return f"{float(f'{value:.3g}'):.10g}"
 
 
-def _read(name: str) -> Rows:
+def read(name: str) -> Rows:
+    """Return the rows of a file of results."""
     with (RESULTS / name).open(newline="") as file:
         return list(csv.DictReader(file))
 
