@@ -5,6 +5,7 @@ python -m benchmarks.bounding_figures [--out docs]
 
 import argparse
 import csv
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -114,17 +115,22 @@ def _number(row: dict[str, str], name: str) -> float:
 
 
 def _band(axes: Axes, rows: Rows, values: Iterable[float], colour: str, label: str, most: float | None) -> None:
-    """Draw the mean over seeds at each evaluation with its Student's 95 % interval, within [0, ``most``] if given."""
-    by_step: dict[int, list[float]] = {}
+    """Draw the mean over seeds at each evaluation with its Student's 95 % interval, within [0, ``most``] if given.
+
+    An evaluation waits for the end of the episode, so seeds have their n-th at slightly different steps: it is drawn at
+    their mean.
+    """
+    seen: Counter[str] = Counter()
+    by_number: dict[int, list[tuple[int, float]]] = {}
     for row, value in zip(rows, values, strict=True):
         if np.isfinite(value):
-            by_step.setdefault(int(row["timesteps"]), []).append(value)
-    count = max(map(len, by_step.values()), default=0)
-    # Runs of vectors can be evaluated a few steps apart; a step that too few seeds share has no interval.
-    steps = sorted(step for step, group in by_step.items() if len(group) == count)
-    groups = np.array([by_step[step] for step in steps])
-    if not steps:
+            by_number.setdefault(seen[row["seed"]], []).append((int(row["timesteps"]), value))
+        seen[row["seed"]] += 1
+    count = max(map(len, by_number.values()), default=0)
+    whole = [group for _, group in sorted(by_number.items()) if len(group) == count]  # what has too few has no interval
+    if not whole:
         return
+    steps, groups = np.array(whole)[..., 0].mean(axis=1), np.array(whole)[..., 1]
     means = groups.mean(axis=1)
     axes.plot(steps, means, color=colour, label=label)
     if count > 1:
