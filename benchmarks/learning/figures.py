@@ -101,16 +101,16 @@ def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    agents = gym_published.points(cells)
+    agents, theirs = gym_published.points(cells), gym_published.published()
     for name, agent in agents.items():
         score, at_end = gym_published.first_score(agent), name.endswith(gym_published.KNOWN)
-        colour = COLOURS[1] if score.interval else COLOURS[0]
+        colour = COLOURS[0] if name in theirs else COLOURS[1]
         axes.scatter(agent.gmac, score.mean, color="white" if at_end else colour, edgecolors=colour, zorder=3)
         if score.interval:
             axes.plot([agent.gmac] * 2, score.interval, color=colour, linewidth=1)
     firsts = {name: gym_published.first_score(agent) for name, agent in agents.items()}
     for own in (True, False):
-        scores = {name: score.mean for name, score in firsts.items() if own == (score.interval is not None)}
+        scores = {name: score.mean for name, score in firsts.items() if own == (name not in theirs)}
         for name, height in _spread(scores).items():
             beside = (agents[name].gmac * 1.06, height + 0.02) if own else (18, height)  # published: in a column
             look = None if own else {"arrowstyle": "-", "color": "0.75", "shrinkA": 0, "shrinkB": 3}

@@ -34,7 +34,7 @@ class Score(NamedTuple):
 
     Attributes:
         mean: over the tasks, and over the seeds of each.
-        interval: its 95 % bootstrap interval; published values have none.
+        interval: its 95 % bootstrap interval; ``None`` for published values, and if a task has a single seed.
     """
 
     mean: float
@@ -162,7 +162,7 @@ def v4_sentence(cells: Sequence[Cell]) -> str:
     return (
         f"In the v4 environments, {points} steps into runs planned for a million, as most published values are "
         f"read, the presets have a normalised mean of {' and '.join(map(_with_interval, mine.scores.values()))} over "
-        f"five tasks, with {mine.seeds} seeds each and {mine.gmac:.2f} billion multiply-adds a step "
+        f"five tasks (seeds: {mine.seeds}), at {mine.gmac:.2f} billion multiply-adds a step "
         f"([table](docs/learning.md#in-the-same-environments)). Published: {', '.join(others)}."
     )
 
@@ -197,7 +197,12 @@ def _mean(returns: Mapping[str, Sequence[float]]) -> float:
 
 
 def _score(returns: Mapping[str, Sequence[float]]) -> Score:
-    """Return the mean and its 95 % percentile bootstrap interval, with seeds resampled within each task."""
+    """Return the mean and its 95 % percentile bootstrap interval, with seeds resampled within each task.
+
+    There is no interval if a task has a single seed.
+    """
+    if min(map(len, returns.values())) == 1:
+        return Score(_mean(returns))
     generator = np.random.default_rng(0)
     tasks = [normalised(env_id, own) for env_id, own in returns.items()]
     drawn = [task[generator.integers(0, len(task), (RESAMPLES, len(task)))].mean(1) for task in tasks]
