@@ -204,7 +204,7 @@ def with_loss(loss):
 @pytest.mark.parametrize(
     ("td_paths", "policy_paths", "words"),
     [
-        ({"mine": without_the_first}, {}, "'mine' None W:0"),
+        ({"mine": without_the_first}, {}, "td_target=mine None W:0"),
         ({}, {"mine": lambda actor, critic, states: None}, "'mine' None gradient"),
         ({"mine": with_loss(in_float32)}, {}, "loss float64 test_compare_custom_paths.py"),
         ({"mine": with_loss(per_sample)}, {}, "loss float64 (None, 1) reduce_mean"),
