@@ -9,7 +9,7 @@ from benchmarks import many_cores, marks
 from benchmarks.gpu.cases import CASES, Case
 from benchmarks.many_cores import ALONE, AMX, AVX512, FLOAT32, BareUpdate, Way
 
-SMALL = Case("plus", (40, 24), 32, observations=3, actions=2)
+SMALL = Case("ddpg", (40, 24), 32, observations=3, actions=2)
 
 
 def test_the_page_agrees_with_the_results():
