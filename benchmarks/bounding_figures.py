@@ -94,10 +94,10 @@ def draw(env_id: str, rows: Rows) -> Figure:
         own = [row for row in rows if row["bounding"] == bounding]
         goals = [_number(row, "success_rate") if succeeds else _number(row, "mean_return") for row in own]
         passed = [_number(row, "bounded_gradient_norm") / _number(row, "action_gradient_norm") for row in own]
-        _band(axes[0, 0], own, goals, colour, bounding, most=1.0 if succeeds else None)
-        _band(axes[0, 1], own, [_number(row, "actions_outside") for row in own], colour, bounding, most=1.0)
-        _band(axes[1, 0], own, [_number(row, "actions_saturated") for row in own], colour, bounding, most=1.0)
-        _band(axes[1, 1], own, passed, colour, bounding, most=np.inf)
+        draw_band(axes[0, 0], own, goals, colour, bounding, most=1.0 if succeeds else None)
+        draw_band(axes[0, 1], own, [_number(row, "actions_outside") for row in own], colour, bounding, most=1.0)
+        draw_band(axes[1, 0], own, [_number(row, "actions_saturated") for row in own], colour, bounding, most=1.0)
+        draw_band(axes[1, 1], own, passed, colour, bounding, most=np.inf)
     _label(axes[0, 0], "Evaluation without noise", "share of episodes with success" if succeeds else "return")
     _label(axes[0, 1], "Outputs μ(s) outside the box", "share of the minibatch")
     _label(axes[1, 0], "Outputs μ(s) within 1 % of a bound, or outside", "share of the minibatch")
@@ -114,7 +114,7 @@ def _number(row: dict[str, str], name: str) -> float:
     return float(row[name]) if row[name] else np.nan
 
 
-def _band(axes: Axes, rows: Rows, values: Iterable[float], colour: str, label: str, most: float | None) -> None:
+def draw_band(axes: Axes, rows: Rows, values: Iterable[float], colour: str, label: str, most: float | None) -> None:
     """Draw the mean over seeds at each evaluation with its Student's 95 % interval, within [0, ``most``] if given.
 
     An evaluation waits for the end of the episode, so seeds have their n-th at slightly different steps: it is drawn at

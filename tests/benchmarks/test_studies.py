@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from benchmarks import bounding_figures, marks
 from ddpg import DDPGConfig
@@ -163,6 +164,17 @@ def test_the_page_has_the_results_of_the_study_of_critics(tried):
 
 def test_the_table_of_boundings_is_that_of_the_committed_runs():
     assert marks.between(page("results"), "bounding") == bounding_figures.table(bounding_figures.read("bounding.csv"))
+
+
+def test_evaluations_of_seeds_at_different_steps_are_drawn_together():
+    """An evaluation waits for the end of its episode; the second seed has only one yet."""
+    figure, runs = Figure(), {"0": [(100, 1.0), (200, 2.0)], "1": [(104, 3.0)]}
+    rows = [{"seed": seed, "timesteps": str(step)} for seed, run in runs.items() for step, _ in run]
+    values = [value for run in runs.values() for _, value in run]
+    axes = figure.subplots()
+    bounding_figures.draw_band(axes, rows, values, "black", "squashing", most=None)
+    (line,) = axes.lines
+    assert line.get_xydata().tolist() == [[102.0, 2.0]]
 
 
 def test_bounding_results_are_collected_from_runs(tmp_path, monkeypatch):
