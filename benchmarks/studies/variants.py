@@ -9,7 +9,9 @@ import gymnasium as gym
 
 import ddpg_envs  # noqa: F401 - registers the control suite
 
-TASKS = {"HalfCheetah": 4, "Hopper": 5, "Walker2d": 5, "Ant": 4}  # frames per action; by default 5, 4, 4, 5
+# Frames per action; by default 5, 4, 4, 5, 5.
+TASKS = {"HalfCheetah": 4, "Hopper": 5, "Walker2d": 5, "Ant": 4, "Humanoid": 4}
+OPTIONS = {"Humanoid": {"include_cfrc_ext_in_observation": False}}  # in Humanoid-v4 the contact forces are all 0
 
 SUITE = {
     "PendulumSwingup": "dmc/pendulum-swingup-v0",
@@ -51,7 +53,12 @@ def _scale(model, times: float) -> None:
 
 for name in TASKS:
     for prefix, make in (("Heavy", heavy), ("Light", light)):
-        gym.register(f"{prefix}{name}-v0", entry_point=make, kwargs={"task": name}, max_episode_steps=1_000)
+        gym.register(
+            f"{prefix}{name}-v0",
+            entry_point=make,
+            kwargs={"task": name} | OPTIONS.get(name, {}),
+            max_episode_steps=1_000,
+        )
 
 for name, env_id in SUITE.items():
     for prefix, times in (("Heavy", 1.25), ("Light", 0.8)):
