@@ -30,7 +30,7 @@ from ddpg.learners.updater import Updater
 from ddpg.networks.own_layers import try_networks
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.native_policy import NativePolicy
-from ddpg.policies.network_policy import make_native_policy, make_policy, program_of
+from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy, make_policy
 from ddpg.policies.schedules import factor_of, interpolate
 from ddpg.replay.buffer import OutOfMemory
 
@@ -118,7 +118,6 @@ class Agent(TFAgent, abc.ABC):
             self.policy = self.exploring_policy = make_policy(update.policy, self.session, normaliser)
             if update.greedy_policy is not update.policy:
                 self.policy = make_policy(update.greedy_policy, self.session, normaliser)
-            self._acts_in_numpy = program_of(self.policy) is not None
             self.session.run(v1.global_variables_initializer())
             if config.own_networks:
                 pair = dict.fromkeys((self.symbolic_update.policy, self.symbolic_update.value))
@@ -213,7 +212,7 @@ class Agent(TFAgent, abc.ABC):
             return (found if single else found[None]), None
         if found is not None:
             actions = self.behaviour.greedy(found)
-        elif deterministic and self._acts_in_numpy:  # needs no lock
+        elif deterministic and self.policy.program is not None:  # NumPy needs no lock
             actions = self.behaviour.greedy(finite_outputs(self.policy, observations))
         else:
             actions = self._predicted(observations, deterministic)
@@ -231,11 +230,11 @@ class Agent(TFAgent, abc.ABC):
         """:attr:`exploring_policy` compiled for one observation; it returns the raw outputs. ``None`` as above."""
         return self._native(self.exploring_policy, None)
 
-    def _native(self, policy: Any, box: BoxActions | None) -> NativePolicy | None:
-        if not self.config.jit or self.config.compiler == "xla":
+    def _native(self, policy: NumpyPolicy | SessionPolicy, box: BoxActions | None) -> NativePolicy | None:
+        if policy.program is None or not self.config.jit or self.config.compiler == "xla":
             return None
         try:
-            return make_native_policy(policy, self.observation_space.shape, box)
+            return NativePolicy(policy.program, self.observation_space.shape, policy.normaliser, box)
         except Unsupported:
             return None
 

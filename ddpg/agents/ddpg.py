@@ -15,7 +15,6 @@ from ddpg.errors import UsageError
 from ddpg.gradients.bounding import tanh_head
 from ddpg.interaction.actions import Actions, BoxActions, make_actions
 from ddpg.policies.exploration import BoxExploration, PerturbedExploration, outside_bounds
-from ddpg.policies.network_policy import program_of
 from ddpg.policies.noise import make_noise
 from ddpg.policies.schedules import interpolate
 
@@ -80,7 +79,7 @@ class DDPG(OffPolicyAgent):
         self.actor, self.critics = self.symbolic_update.actor, self.symbolic_update.critics
         self.critic = self.symbolic_update.critic
         self._squashed = self.actor.bounding.head is tanh_head
-        if self.config.parameter_noise > 0 and program_of(self.exploring_policy) is None:
+        if self.config.parameter_noise > 0 and self.exploring_policy.program is None:
             raise UsageError(
                 f"parameter_noise={self.config.parameter_noise} disturbs a NumPy copy of the actor's weights, and this "
                 "actor has an op that NumPy has no counterpart for; leave it at 0, or take other layers"

@@ -18,7 +18,6 @@ from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
 from ddpg.interaction.validation import validate_int
 from ddpg.policies.exploration import Exploration
-from ddpg.policies.network_policy import program_of
 from ddpg.policies.schedules import raised
 from ddpg.replay.normalizers import ObservationNormalizer
 from ddpg.workers.pool import MIN_TIMEOUT, RolloutTimeout, Transport, WorkerPool
@@ -47,7 +46,7 @@ def worker_spec_of(
             cannot be pickled.
     """
     check_options(agent.config, getattr(agent.env, "num_envs", 1))
-    program = program_of(agent.exploring_policy)
+    program = agent.exploring_policy.program
     if program is None:
         raise UsageError(
             "workers act in NumPy, and this policy has an op that NumPy has no counterpart for; take other layers, or "
@@ -76,7 +75,7 @@ def worker_spec_of(
 
 def current_weights(agent: OffPolicyAgent) -> list[np.ndarray]:
     """Return the arrays that workers need to act: the policy's weights, and the observation statistics, if any."""
-    program = program_of(agent.exploring_policy)
+    program = agent.exploring_policy.program
     assert program is not None
     statistics = {} if agent.memory.observations is None else agent.memory.observations.state()
     return [*program.parameters(), *statistics.values()]
