@@ -2,14 +2,14 @@
 
 import itertools
 
-from ddpg.runs import drawing_process, rendering
+from ddpg.runs import rendering
 
 FRAMES = 20
 
 
 def few_frames(monkeypatch, count=FRAMES):
-    """Let every video end after ``count`` frames, drawn in this process or in another."""
-    here, elsewhere = rendering._frames, drawing_process.DrawingProcess.frames
+    """Let every video end after ``count`` frames, rendered in this process or in another."""
+    here, elsewhere = rendering._frames, rendering.RenderingProcess.frames
 
     def short(frames):
         def frames_of(*arguments):
@@ -18,4 +18,4 @@ def few_frames(monkeypatch, count=FRAMES):
         return frames_of
 
     monkeypatch.setattr(rendering, "_frames", short(here))
-    monkeypatch.setattr(drawing_process.DrawingProcess, "frames", short(elsewhere))
+    monkeypatch.setattr(rendering.RenderingProcess, "frames", short(elsewhere))

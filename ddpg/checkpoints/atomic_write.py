@@ -8,7 +8,8 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,29 @@ def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 def temporary_path(path: Path) -> Path:
     """Return the temporary path for writing the file at ``path``; one left by a killed process is overwritten."""
-    return path.with_name(f".{path.name}.ddpg-writing")
+    name = path.name
+    if len(os.fsencode(name)) > 200:  # the prefix and suffix must not push the name beyond 255 bytes
+        name = f"{name[:40]}-{zlib.crc32(os.fsencode(name)):08x}"
+    return path.with_name(f".{name}.ddpg-writing")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path, and rename the file that the block writes there to ``path``.
+
+    If the block raises an exception, the temporary file is deleted and the file at ``path`` stays as it was. An
+    ``OSError`` about the temporary file names ``path`` instead.
+    """
+    temporary = temporary_path(path)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        raise
 
 
 def write_text(path: Path, text: str) -> None:
@@ -40,16 +63,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace the file at ``path`` by ``data``, with the guarantee of :func:`write_text`."""
-    temporary = temporary_path(path)
-    try:
+    with replacing(path) as temporary:
         write_durably(temporary, [data])
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):  # with the name that the caller knows, not the temporary one
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-        raise
 
 
 def file_to_write(path: Path, what: str = "a file") -> Path:

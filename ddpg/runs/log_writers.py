@@ -176,22 +176,17 @@ def _free(run: Path) -> Path:
 
 
 def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
-    """Rewrite an event file without the dropped scalars, first under a temporary name."""
+    """Rewrite an event file without the dropped scalars."""
     kept = [record for record in _records(path) if _is_kept(v1.Event.FromString(record), keep)]
     whole = sum(16 + len(record) for record in kept)  # 8 bytes length and 4 its checksum, the record, 4 its checksum
     if path.stat().st_size == whole:
         return
-    temporary = atomic_write.temporary_path(path)
-    try:
+    with atomic_write.replacing(path) as temporary:
         with os_errors(temporary), tf.io.TFRecordWriter(str(temporary)) as writer:
             for record in kept:
                 writer.write(record)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    os.replace(temporary, path)
 
 
 def _is_kept(event: tf.compat.v1.Event, keep: Callable[[int, str], bool]) -> bool:

@@ -23,11 +23,10 @@ from ddpg.exports.zoo import Card
 from ddpg.interaction import env_calls
 from ddpg.progress import format_number
 from ddpg.runs import run_config, run_directory
-from ddpg.runs.drawing_process import DrawingProcess
 from ddpg.runs.env_factory import check_imports, episode_limit_note, make_env
 from ddpg.runs.evaluation import evaluate, final_seed
-from ddpg.runs.rendering import DrawnEnv
-from ddpg.runs.video import drawing, record_drawn, watch_drawn
+from ddpg.runs.rendering import EnvRenderer, RenderingProcess, open_renderer
+from ddpg.runs.video import record_episodes, watch_episodes
 
 Spaces = tuple[gym.Space, gym.Space]
 
@@ -114,21 +113,21 @@ class SavedPolicy(abc.ABC):
             UsageError: as :meth:`load` and :func:`ddpg.record`.
         """
         seed = self.seed if seed is None else seed
-        with self._drawn() as (policy, drawn, about):
-            path = record_drawn(policy, drawn, output or self.video, episodes, seed)
+        with self._loaded() as (policy, renderer, about):
+            path = record_episodes(policy, renderer, output or self.video, episodes, seed)
         return {"path": str(path), "env_id": self.env_id, **about, "seed": seed, "episodes": episodes}
 
     def watch(self, episodes: int = 1, seed: int | None = None) -> None:
         """Show episodes in a window; arguments and errors as those of :meth:`record`."""
-        with self._drawn() as (policy, drawn, about):
+        with self._loaded() as (policy, renderer, about):
             title = f"{self.env_id} after {about['timesteps']:,} steps"
-            watch_drawn(policy, drawn, episodes, self.seed if seed is None else seed, title)
+            watch_episodes(policy, renderer, episodes, self.seed if seed is None else seed, title)
 
     @contextlib.contextmanager
-    def _drawn(self) -> Iterator[tuple[Any, DrawnEnv | DrawingProcess, dict[str, Any]]]:
-        with env_calls.own_directory(), drawing(self.env_id, self.wrappers) as drawn:
-            policy, about = self.load(drawn.spaces)
-            yield policy, drawn, about
+    def _loaded(self) -> Iterator[tuple[Any, EnvRenderer | RenderingProcess, dict[str, Any]]]:
+        with env_calls.own_directory(), open_renderer(self.env_id, self.wrappers) as renderer:
+            policy, about = self.load(renderer.spaces)
+            yield policy, renderer, about
 
 
 class RunPolicy(SavedPolicy):

@@ -1,12 +1,11 @@
 """Record a policy's episodes to a GIF or a video file, or show them in a window."""
 
-import abc
 import contextlib
 import errno
+import io
 import os
 import sys
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,11 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image
 
-from ddpg.checkpoints.atomic_write import file_to_write
+from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError, brief, import_optional
-from ddpg.interaction import env_calls
 from ddpg.interaction.validation import validate_path
-from ddpg.runs.drawing_process import DrawingProcess, can_be_drawn_elsewhere
 from ddpg.runs.evaluation import check_episodes
-from ddpg.runs.rendering import DrawnEnv, rendering_env
+from ddpg.runs.rendering import EnvRenderer, RenderingProcess, open_renderer
 
 WIDEST_GIF = 480  # pixels
 LONGEST_GIF = 600  # frames
@@ -29,70 +26,7 @@ LARGEST_GIF = 8 << 20  # bytes
 _LONGEST_SEEN = 65535  # hundredths of a second: GIF stores a frame's duration in 16 bits
 
 
-class FrameWriter(abc.ABC):
-    """A context manager that receives frames, and keeps the result if the block ends without an error."""
-
-    @abc.abstractmethod
-    def add(self, picture: np.ndarray) -> bool:
-        """Add a frame, uint8 ``[H, W, 3]``; return whether to go on."""
-
-    @abc.abstractmethod
-    def _finish(self) -> None:
-        """Complete the output."""
-
-    def _discard(self) -> None:
-        """Release resources and temporary files, whether or not the output was completed."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *rest: Any) -> None:
-        try:
-            if kind is None:
-                self._finish()
-        finally:
-            self._discard()
-
-
-class _FileWriter(FrameWriter):
-    """Writes a temporary file, and renames it to ``path`` at the end of the block.
-
-    An ``OSError`` names ``path``, not the temporary file.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        stem = path.stem
-        if len(stem) > 50:  # the prefix and suffix must not push the name beyond 255 bytes
-            stem = f"{stem[:40]}-{zlib.crc32(os.fsencode(stem)):08x}"
-        self._temporary = path.with_name(f".{stem}.ddpg-writing{path.suffix.lower()}")
-
-    @abc.abstractmethod
-    def _write(self) -> None:
-        """Complete the temporary file."""
-
-    def __enter__(self):
-        with self._naming_the_path():
-            self._temporary.open("wb").close()  # fails before the first episode if the path cannot be written
-        return self
-
-    def _finish(self) -> None:
-        with self._naming_the_path():
-            self._write()
-            os.replace(self._temporary, self._path)
-
-    def _discard(self) -> None:
-        self._temporary.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def _naming_the_path(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror or str(error), str(self._path)) from error
-
-
-class GifWriter(_FileWriter):
+class GifWriter:
     """Writes a GIF of bounded size: it drops frames if there are too many, and scales down frames that are too large.
 
     It plays at the environment's speed, to the hundredth of a second that GIF can express; a frame is shown for 655
@@ -104,8 +38,7 @@ class GifWriter(_FileWriter):
     """
 
     def __init__(self, path: Path, rate: float):
-        super().__init__(path)
-        self._rate, self._count = rate, 0
+        self._path, self._rate, self._count = path, rate, 0
         self._stride = int(np.ceil(rate / FASTEST_GIF))
         self._kept: list[Image.Image] = []
         self._last: np.ndarray | None = None  # the last frame, if it was dropped
@@ -125,18 +58,26 @@ class GifWriter(_FileWriter):
         self._kept.append(_downscale(Image.fromarray(picture), WIDEST_GIF).quantize(128, dither=Image.Dither.NONE))
         self._last = None
 
-    def _write(self) -> None:
+    def finish(self) -> None:
+        """Write the file."""
         if self._last is not None:
             self._keep(self._last)
-        (first, *rest), durations = self._seen()
-        first.save(self._temporary, save_all=True, append_images=rest, duration=durations, loop=0)
-        if self._temporary.stat().st_size > LARGEST_GIF and first.width > 100:
-            self._kept = [
-                _downscale(picture.convert("RGB"), int(0.7 * first.width)).quantize(64) for picture in self._kept
-            ]
-            self._write()
+        data = self._encode()
+        while len(data) > LARGEST_GIF and (width := self._kept[0].width) > 100:
+            self._kept = [_downscale(frame.convert("RGB"), int(0.7 * width)).quantize(64) for frame in self._kept]
+            data = self._encode()
+        atomic_write.write_durably(self._path, [data])
 
-    def _seen(self) -> tuple[list[Image.Image], list[int]]:
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+    def _encode(self) -> memoryview:
+        (first, *rest), durations = self._merged()
+        encoded = io.BytesIO()
+        first.save(encoded, "GIF", save_all=True, append_images=rest, duration=durations, loop=0)
+        return encoded.getbuffer()
+
+    def _merged(self) -> tuple[list[Image.Image], list[int]]:
         """Return the frames without repetitions, and the duration of each in milliseconds.
 
         Pillow would merge equal frames, too, but does not keep their summed duration within the 16 bits of the format.
@@ -157,7 +98,7 @@ class GifWriter(_FileWriter):
         return pictures, [10 * int(min(time, _LONGEST_SEEN)) for time in times]
 
 
-class VideoWriter(_FileWriter):
+class VideoWriter:
     """Writes every frame to an H.264 video in an ``.mp4`` file.
 
     Args:
@@ -166,9 +107,8 @@ class VideoWriter(_FileWriter):
     """
 
     def __init__(self, path: Path, rate: float):
-        super().__init__(path)
         self._ffmpeg = import_optional("imageio_ffmpeg", "an .mp4", "install the extra 'video'")
-        self._rate = rate
+        self._path, self._rate = path, rate
         self._writer: Any = None
         self._count = 0
 
@@ -188,7 +128,12 @@ class VideoWriter(_FileWriter):
         if self._writer is None:
             size = picture.shape[1], picture.shape[0]
             self._writer = self._ffmpeg.write_frames(
-                str(self._temporary.absolute()), size, fps=self._rate, macro_block_size=2, quality=7
+                str(self._path.absolute()),
+                size,
+                fps=self._rate,
+                macro_block_size=2,
+                quality=7,
+                output_params=["-f", "mp4"],  # the path may have another suffix
             )
             self._writer.send(None)
         try:
@@ -198,10 +143,15 @@ class VideoWriter(_FileWriter):
         self._count += 1
         return True
 
-    def _write(self) -> None:
+    def finish(self) -> None:
+        """Complete the file.
+
+        Raises:
+            OSError: if frames are missing in it: the disk may be full.
+        """
         self._writer.close()
         try:  # imageio_ffmpeg does not report ffmpeg's exit status, so count the frames in the file
-            written, _ = self._ffmpeg.count_frames_and_secs(str(self._temporary.absolute()))
+            written, _ = self._ffmpeg.count_frames_and_secs(str(self._path.absolute()))
         except RuntimeError:
             raise self._unwritten() from None
         if written != self._count:
@@ -211,13 +161,13 @@ class VideoWriter(_FileWriter):
         what = "ffmpeg could not write the whole video, as it says on stderr; the disk may be full"
         return OSError(errno.EIO, what, str(self._path))
 
-    def _discard(self) -> None:
+    def close(self) -> None:
+        """End ffmpeg."""
         if self._writer is not None:
             self._writer.close()
-        super()._discard()
 
 
-class WindowViewer(FrameWriter):
+class WindowViewer:
     """Shows frames in a window at a steady rate.
 
     Args:
@@ -227,7 +177,7 @@ class WindowViewer(FrameWriter):
 
     def __init__(self, title: str, rate: float):
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-        # Otherwise SDL may draw with Mesa, which crashes beside TensorFlow (:mod:`ddpg.runs.drawing_process`).
+        # Otherwise SDL may draw with Mesa, which crashes beside TensorFlow (:mod:`ddpg.runs.rendering`).
         os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
         pygame = import_optional("pygame", "a window", "install the extra 'video'")
         displays = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
@@ -255,10 +205,8 @@ class WindowViewer(FrameWriter):
         self._clock.tick(self._rate)
         return True
 
-    def _finish(self) -> None:
-        """Do nothing: a window has no output to complete."""
-
-    def _discard(self) -> None:
+    def close(self) -> None:
+        """Close the window."""
         if self._screen is not None:
             self._pygame.display.quit()
 
@@ -279,7 +227,7 @@ def check_video_path(path: str | Path) -> Path:
         UsageError: if there is something else than a regular file, the suffix is unknown, or the directory does not
             exist.
     """
-    path = file_to_write(validate_path(path))
+    path = atomic_write.file_to_write(validate_path(path))
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{brief(str(path))} ends in {brief(path.suffix)}; expected {' or '.join(SUFFIXES)}")
     if not path.absolute().parent.is_dir():
@@ -309,19 +257,36 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
             the process that renders it.
         OSError: if the file cannot be written; an existing file is kept.
     """
-    path = check_video_path(path)
-    with _drawn(env) as drawn:
-        return record_drawn(policy, drawn, path, episodes, seed)
+    with _renderer_of(env) as renderer:
+        return record_episodes(policy, renderer, path, episodes, seed)
 
 
-def record_drawn(
-    policy: Any, drawn: DrawnEnv | DrawingProcess, path: str | Path, episodes: int, seed: int | None
+def record_episodes(
+    policy: Any, renderer: EnvRenderer | RenderingProcess, path: str | Path, episodes: int, seed: int | None
 ) -> Path:
-    """Record episodes in the environment ``drawn``; other arguments and errors as for :func:`record`."""
+    """Record episodes in the environment of ``renderer``; other arguments and errors as for :func:`record`."""
     path = check_video_path(path)
-    with SUFFIXES[path.suffix.lower()](path, drawn.rate) as pictures:
-        _show(policy, drawn, episodes, seed, pictures)
+    with open_writer(path, renderer.rate) as writer:
+        _show(policy, renderer, episodes, seed, writer)
     return path
+
+
+@contextlib.contextmanager
+def open_writer(path: Path, rate: float) -> Iterator[GifWriter | VideoWriter]:
+    """Yield the writer for the suffix of ``path``; if the block raises nothing, complete the file.
+
+    Args:
+        path: the file to write, from :func:`check_video_path`.
+        rate: frames per second.
+
+    Raises:
+        OSError: if the file cannot be written; an existing file is kept.
+    """
+    with atomic_write.replacing(path) as temporary:
+        temporary.open("wb").close()  # fails before the first episode if the path cannot be written
+        with contextlib.closing(SUFFIXES[path.suffix.lower()](temporary, rate)) as writer:
+            yield writer
+            writer.finish()
 
 
 def watch(policy: Any, env: gym.Env | str, *, episodes: int = 1, seed: int | None = None, title: str = "ddpg") -> None:
@@ -334,41 +299,33 @@ def watch(policy: Any, env: gym.Env | str, *, episodes: int = 1, seed: int | Non
     Raises:
         UsageError, EnvironmentFault: as for :func:`record`, and if there is no display.
     """
-    with _drawn(env) as drawn:
-        watch_drawn(policy, drawn, episodes, seed, title)
+    with _renderer_of(env) as renderer:
+        watch_episodes(policy, renderer, episodes, seed, title)
 
 
-def watch_drawn(policy: Any, drawn: DrawnEnv | DrawingProcess, episodes: int, seed: int | None, title: str) -> None:
-    """Show episodes in the environment ``drawn``; other arguments and errors as for :func:`watch`."""
-    with WindowViewer(title, drawn.rate) as window:
-        _show(policy, drawn, episodes, seed, window)
+def watch_episodes(
+    policy: Any, renderer: EnvRenderer | RenderingProcess, episodes: int, seed: int | None, title: str
+) -> None:
+    """Show episodes in the environment of ``renderer``; other arguments and errors as for :func:`watch`."""
+    with contextlib.closing(WindowViewer(title, renderer.rate)) as window:
+        _show(policy, renderer, episodes, seed, window)
 
 
-@contextlib.contextmanager
-def drawing(env_id: str, wrappers: Sequence[str] = ()) -> Iterator[DrawnEnv | DrawingProcess]:
-    """Yield an environment that a child process renders, or this process if its class is in the user's script.
-
-    Raises:
-        UsageError, EnvironmentFault: as :func:`~ddpg.runs.rendering.rendering_env`.
-    """
-    if can_be_drawn_elsewhere(env_id):
-        with DrawingProcess(env_id, wrappers) as drawn:
-            yield drawn
-        return
-    with env_calls.closing(rendering_env(env_id, wrappers)) as env:
-        yield DrawnEnv(env)
-
-
-def _drawn(env: gym.Env | str) -> contextlib.AbstractContextManager[DrawnEnv | DrawingProcess]:
-    return drawing(env) if isinstance(env, str) else contextlib.nullcontext(DrawnEnv(env))
+def _renderer_of(env: gym.Env | str) -> contextlib.AbstractContextManager[EnvRenderer | RenderingProcess]:
+    return open_renderer(env) if isinstance(env, str) else contextlib.nullcontext(EnvRenderer(env))
 
 
 def _show(
-    policy: Any, drawn: DrawnEnv | DrawingProcess, episodes: int, seed: int | None, pictures: FrameWriter
+    policy: Any,
+    renderer: EnvRenderer | RenderingProcess,
+    episodes: int,
+    seed: int | None,
+    output: GifWriter | VideoWriter | WindowViewer,
 ) -> None:
+    """Pass the frames of episodes to ``output`` until it wants no more."""
     episodes, seed = check_episodes(policy, episodes, seed)
     first: tuple[int, ...] = ()
-    with contextlib.closing(drawn.frames(policy, episodes, seed)) as frames:
+    with contextlib.closing(renderer.frames(policy, episodes, seed)) as frames:
         for frame in frames:
             first = first or frame.shape
             if frame.shape != first:
@@ -376,5 +333,5 @@ def _show(
                     f"a picture is {[frame.shape[1], frame.shape[0]]} pixels large, those before it "
                     f"{[first[1], first[0]]}; let the environment draw all of them in one size"
                 )
-            if not pictures.add(frame):
+            if not output.add(frame):
                 return

@@ -125,10 +125,10 @@ def test_evaluate_takes_the_newest_checkpoint_of_a_run_that_is_training(run, tmp
 def test_watch_uses_the_given_checkpoint_and_seed(run, capsys, monkeypatch):
     shown = []
 
-    def watch_drawn(agent, drawn, episodes, seed, title):
-        shown.append((agent.num_timesteps, drawn.spaces[1].high.item(), episodes, seed, title))
+    def watch_episodes(agent, renderer, episodes, seed, title):
+        shown.append((agent.num_timesteps, renderer.spaces[1].high.item(), episodes, seed, title))
 
-    monkeypatch.setattr("ddpg.runs.saved_policy.watch_drawn", watch_drawn)
+    monkeypatch.setattr("ddpg.runs.saved_policy.watch_episodes", watch_episodes)
     assert command("watch", run, capsys=capsys)[0] == 0
     assert command("watch", run, "--episodes", 3, "--seed", 7, "--checkpoint", 200, capsys=capsys)[0] == 0
     assert [row[:4] for row in shown] == [(400, 2.0, 1, 2_000_000), (200, 2.0, 3, 7)]  # Pendulum's torque

@@ -108,7 +108,7 @@ def test_record_writes_an_episode_of_the_card(tmp_path, monkeypatch, capsys):
 
 def test_record_takes_file_seed_and_episodes(monkeypatch, capsys):
     written = []
-    monkeypatch.setattr(saved_policy, "record_drawn", lambda _, __, path, *how: written.append((path, *how)) or path)
+    monkeypatch.setattr(saved_policy, "record_episodes", lambda _, __, path, *how: written.append((path, *how)) or path)
     assert main(["record", "zoo:Pendulum-v1", "-o", "other.mp4", "--seed", "3", "--episodes", "2"]) == 0
     assert written == [("other.mp4", 2, 3)]
     assert "seed 3" in capsys.readouterr().out
@@ -117,7 +117,7 @@ def test_record_takes_file_seed_and_episodes(monkeypatch, capsys):
 def test_watch_shows_episodes_in_a_window(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     shown = []
-    monkeypatch.setattr(saved_policy, "watch_drawn", lambda policy, drawn, *how: shown.append(how))
+    monkeypatch.setattr(saved_policy, "watch_episodes", lambda policy, renderer, *how: shown.append(how))
     assert main(["watch", "zoo:CartPole-v1", "--episodes", "2", "--seed", "7"]) == 0
     assert main(["watch", "zoo:CartPole-v1"]) == 0
     title = "CartPole-v1 after 100,000 steps"

@@ -19,7 +19,7 @@ import ddpg_envs  # noqa: F401 - registers
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import rendering, video
-from ddpg.runs.video import GifWriter
+from ddpg.runs.video import open_writer
 
 
 class Drawn(Counting):
@@ -84,7 +84,7 @@ def test_seed_decides_the_episode(tmp_path):
 
 def test_long_and_fast_gifs_are_thinned_at_true_speed(tmp_path, monkeypatch):
     monkeypatch.setattr(video, "LONGEST_GIF", 8)
-    with GifWriter(tmp_path / "a.gif", 50.0) as gif:  # more than 25 frames a second
+    with open_writer(tmp_path / "a.gif", 50.0) as gif:  # more than 25 frames a second
         for number in range(40):
             assert gif.add(np.full((4, 4, 3), 6 * number, np.uint8))
     frames = shades(tmp_path / "a.gif")
@@ -98,13 +98,13 @@ def test_long_and_fast_gifs_are_thinned_at_true_speed(tmp_path, monkeypatch):
 
 def test_large_gifs_are_made_smaller(tmp_path, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 255, (300, 600, 3), np.uint8)
-    with GifWriter(tmp_path / "a.gif", 10.0) as gif:
+    with open_writer(tmp_path / "a.gif", 10.0) as gif:
         gif.add(noise)
     with Image.open(tmp_path / "a.gif") as image:
         assert image.size == (480, 240)
     before = (tmp_path / "a.gif").stat().st_size
     monkeypatch.setattr(video, "LARGEST_GIF", before // 3)
-    with GifWriter(tmp_path / "a.gif", 10.0) as gif:
+    with open_writer(tmp_path / "a.gif", 10.0) as gif:
         gif.add(noise)
     assert (tmp_path / "a.gif").stat().st_size < before / 3
 
@@ -209,7 +209,7 @@ def test_the_longest_names_of_the_file_system(stem, tmp_path):
 
 def test_long_names_that_begin_alike_have_separate_temporary_files(tmp_path):
     one, other = (tmp_path / ("a" * 200 + end) for end in ("b.gif", "c.gif"))
-    with GifWriter(one, 10.0) as first, GifWriter(other, 10.0) as second:
+    with open_writer(one, 10.0) as first, open_writer(other, 10.0) as second:
         assert len(list(tmp_path.iterdir())) == 2
         first.add(np.zeros((4, 4, 3), np.uint8))
         second.add(np.zeros((4, 4, 3), np.uint8))
@@ -217,18 +217,18 @@ def test_long_names_that_begin_alike_have_separate_temporary_files(tmp_path):
 
 
 def test_equal_frames_are_merged_up_to_the_longest_duration_of_a_gif(tmp_path):
-    with GifWriter(tmp_path / "a.gif", 0.01) as gif:
+    with open_writer(tmp_path / "a.gif", 0.01) as gif:
         for shade in [0] * 3 + [50] * 8 + [100]:
             gif.add(np.full((4, 4, 3), shade, np.uint8))
     assert shades(tmp_path / "a.gif") == [(0, 300_000), (50, 655_350), (100, 101_000)]
-    with GifWriter(tmp_path / "a.gif", 0.01) as gif:
+    with open_writer(tmp_path / "a.gif", 0.01) as gif:
         for _ in range(9):
             gif.add(np.full((4, 4, 3), 50, np.uint8))
     assert shades(tmp_path / "a.gif") == [(50, 655_350)]
 
 
 def test_very_flat_frames(tmp_path):
-    with GifWriter(tmp_path / "a.gif", 10.0) as gif:
+    with open_writer(tmp_path / "a.gif", 10.0) as gif:
         gif.add(np.zeros((1, 5000, 3), np.uint8))
     with Image.open(tmp_path / "a.gif") as image:
         assert image.size == (480, 1)
@@ -271,10 +271,11 @@ def test_window_shows_every_frame_until_it_is_closed(monkeypatch):
 
 
 BESIDE_TENSORFLOW = """\
+import contextlib
 import numpy as np
 import tensorflow
 from ddpg.runs.video import WindowViewer
-with WindowViewer("title", 1000) as window:
+with contextlib.closing(WindowViewer("title", 1000)) as window:
     print(window.add(np.zeros((20, 30, 3), np.uint8)))
 """
 

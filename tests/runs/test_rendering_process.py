@@ -18,7 +18,7 @@ import ddpg_envs  # noqa: F401 - registers
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import rendering, video
-from ddpg.runs.drawing_process import DrawingProcess, can_be_drawn_elsewhere
+from ddpg.runs.rendering import RenderingProcess, can_render_in_child
 
 
 class Rising:
@@ -39,7 +39,7 @@ class Interrupted(Rising):
 
 
 def shades_of(policy, env_id, episodes):
-    with DrawingProcess(env_id) as drawn:
+    with RenderingProcess(env_id) as drawn:
         return [frame[0, 0].tolist() for frame in drawn.frames(policy, episodes, 0)]
 
 
@@ -81,7 +81,7 @@ def test_recording_an_id_equals_recording_its_environment(tmp_path):
 
 
 def test_wrappers_are_applied_in_the_other_process():
-    with DrawingProcess("drawn_envs:drawn/Timed-v0", ["TimeAwareObservation"]) as drawn:
+    with RenderingProcess("drawn_envs:drawn/Timed-v0", ["TimeAwareObservation"]) as drawn:
         assert drawn.spaces[0].shape == (3,)
         assert drawn.spaces[1] == Telling().action_space
         assert drawn.rate == 10
@@ -112,7 +112,7 @@ def test_a_failure_is_one_line_and_leaves_the_older_file(env_id, words, tmp_path
 
 def test_unknown_environments_are_refused():
     for refused, words in (("Missing-v0", "Missing"), ("nowhere_at_all:A-v0", "nowhere_at_all")):
-        with refuses(UsageError, words) as there, DrawingProcess(refused):
+        with refuses(UsageError, words) as there, RenderingProcess(refused):
             pass
         assert "\n" not in str(there.value)
 
@@ -128,31 +128,31 @@ def test_values_that_cannot_be_sent_are_one_line(tmp_path):
     with refuses(EnvironmentFault, "observation object"):
         ddpg.record(Rising(), "drawn_envs:drawn/Speaking-v0", tmp_path / "a.gif")
     assert list(tmp_path.iterdir()) == []
-    with DrawingProcess("drawn_envs:drawn/Speaking-v0") as drawn, refuses(UsageError, "observation Speaking-v0"):
+    with RenderingProcess("drawn_envs:drawn/Speaking-v0") as drawn, refuses(UsageError, "observation Speaking-v0"):
         _ = drawn.spaces
 
 
 def test_registered_arguments_are_sent_or_drawing_stays_in_this_process():
     gym.register("Longer-v0", "drawn_envs:Telling", kwargs={"length": 2})
-    assert can_be_drawn_elsewhere("Longer-v0")
+    assert can_render_in_child("Longer-v0")
     assert shades_of(Rising(), "Longer-v0", 1) == [[0, 100, 0], [10, 110, 0], [20, 120, 0]]
     gym.register("Holding-v0", "drawn_envs:Telling", kwargs={"length": object()})
-    assert not can_be_drawn_elsewhere("Holding-v0")
+    assert not can_render_in_child("Holding-v0")
 
 
 def test_the_process_ends_when_the_recording_is_aborted(tmp_path, monkeypatch):
     processes = []
-    enter = DrawingProcess.__enter__
+    enter = RenderingProcess.__enter__
 
     def entered(self):
         drawn = enter(self)
         processes.append(drawn._process)
         return drawn
 
-    monkeypatch.setattr(DrawingProcess, "__enter__", entered)
+    monkeypatch.setattr(RenderingProcess, "__enter__", entered)
     with pytest.raises(KeyboardInterrupt):
         ddpg.record(Interrupted(), "drawn_envs:drawn/Telling-v0", tmp_path / "a.gif")
-    with DrawingProcess("drawn_envs:drawn/Once-v0") as drawn:  # as when a window is closed
+    with RenderingProcess("drawn_envs:drawn/Once-v0") as drawn:  # as when a window is closed
         frames = drawn.frames(Rising(), 2, None)
         assert len([next(frames) for _ in range(4)]) == 4
     assert [process.poll() for process in processes] == [-9, -9]
@@ -166,12 +166,12 @@ def test_classes_of_the_main_script_are_drawn_in_this_process(tmp_path, monkeypa
     gym.register("Lambda-v0", lambda **options: Telling(**options))
     shades = []
     for env_id in ("Own-v0", "Lambda-v0"):
-        assert not can_be_drawn_elsewhere(env_id)
-        with video.drawing(env_id) as drawn:
+        assert not can_render_in_child(env_id)
+        with rendering.open_renderer(env_id) as drawn:
             shades.append([frame[0, 0].tolist() for frame in drawn.frames(Rising(), 1, 0)])
     assert shades == [[[0, 100, 255], [10, 110, 255], [20, 120, 255], [30, 130, 255]]] * 2
-    assert can_be_drawn_elsewhere("drawn/Telling-v0")
-    assert can_be_drawn_elsewhere("elsewhere:Unknown-v0")
+    assert can_render_in_child("drawn/Telling-v0")
+    assert can_render_in_child("elsewhere:Unknown-v0")
 
 
 def test_drawing_that_would_crash_this_process_is_refused(tmp_path, monkeypatch):
@@ -216,7 +216,7 @@ def test_mujoco_is_drawn_without_a_gpu(tmp_path, monkeypatch):
         assert np.array(image.convert("RGB")).std() > 20  # the floor and the hopper, not one color
 
 
-def test_a_drawing_process_whose_parent_is_gone_ends_quietly():
-    code = "from ddpg.runs.drawing_process import serve; serve()"
+def test_a_rendering_process_whose_parent_is_gone_ends_quietly():
+    code = "from ddpg.runs.rendering import serve; serve()"
     process = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True)
     assert (process.returncode, process.stderr) == (0, b"")
