@@ -8,7 +8,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import threadpoolctl
@@ -19,15 +19,6 @@ from ddpg.interaction.actions import finite_outputs
 from ddpg.policies.noise import PARAMETER_NOISE, CustomNoise, Noise
 
 
-class BLASLibrary(Protocol):
-    """A BLAS library loaded in this process, with the interface of :class:`threadpoolctl.LibController`."""
-
-    num_threads: int | None
-
-    def set_num_threads(self, num_threads: int) -> None:
-        """Use this number of threads from now on."""
-
-
 class SingleThreadBlocks:
     """Limits BLAS libraries to one thread within :meth:`block`, which several threads can enter at the same time.
 
@@ -35,12 +26,12 @@ class SingleThreadBlocks:
     they wait for the next product, on cores that the updates need.
 
     Args:
-        libraries: the libraries; those that already use one thread are not touched.
+        libraries: threadpoolctl's controllers; libraries that already use one thread are not touched.
     """
 
-    def __init__(self, libraries: Sequence[BLASLibrary]):
+    def __init__(self, libraries: Sequence[threadpoolctl.LibController]):
         self._libraries = libraries
-        self._before: list[tuple[BLASLibrary, int]] = []
+        self._before: list[tuple[threadpoolctl.LibController, int]] = []
         self._lock, self._inside = threading.Lock(), 0
 
     @contextlib.contextmanager
