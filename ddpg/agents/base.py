@@ -22,7 +22,6 @@ from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError, brief, format_error
 from ddpg.interaction import spaces
 from ddpg.interaction.actions import Actions, BoxActions, finite_outputs, unbatch
-from ddpg.interaction.env_runner import spaces_of
 from ddpg.interaction.transitions import Transitions, check_transition, check_transitions
 from ddpg.interaction.validation import validate_bool, validate_float, validate_int
 from ddpg.learners.synced_session import SyncedSession
@@ -87,7 +86,7 @@ class Agent(TFAgent, abc.ABC):
             raise UsageError(f"{kind} needs a {self.config_class.__name__}, got {brief(config)}")
         config = _with_networks(config, networks)
         self.config = config = _with_default_gamma(config, env)
-        observation_space, self.action_space = spaces_of(env)
+        observation_space, self.action_space = spaces.spaces_of(env)
         self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env: Any = None if isinstance(env, (tuple, list)) else env

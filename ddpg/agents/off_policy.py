@@ -20,9 +20,8 @@ from ddpg.config.name_hints import LEARN, refuse_unknown
 from ddpg.errors import UsageError, brief
 from ddpg.exports.export import export
 from ddpg.exports.policy_graph import ActingPolicy
-from ddpg.interaction.env_errors import check_timeout
-from ddpg.interaction.env_runner import spaces_of
-from ddpg.interaction.spaces import algorithm_for
+from ddpg.interaction.env_calls import check_timeout
+from ddpg.interaction.spaces import algorithm_for, spaces_of
 from ddpg.interaction.validation import validate_bool, validate_int, validate_path, validate_text
 
 Self = TypeVar("Self", bound="OffPolicyAgent")

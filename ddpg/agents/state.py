@@ -13,8 +13,7 @@ from ddpg.checkpoints import checkpoint
 from ddpg.checkpoints.space_json import describe_space, restore_space
 from ddpg.config.algorithm_options import NETWORKS, AgentConfig
 from ddpg.errors import UsageError
-from ddpg.interaction.env_runner import spaces_of
-from ddpg.interaction.spaces import same_space
+from ddpg.interaction.spaces import same_space, spaces_of
 
 
 def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:

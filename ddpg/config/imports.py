@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean, format_error
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -90,8 +90,6 @@ def import_reference(reference: str, option: str) -> Any:
 
 def import_module_of(reference: str, option: str) -> ModuleType:
     """Return the module of a reference; arguments and errors as of :func:`import_reference`."""
-    from ddpg.interaction.env_errors import format_error  # imports gymnasium, which ``ddpg --help`` does not need
-
     name = reference.rpartition(":")[0]
     if name not in _allowed.get():
         raise UsageError(

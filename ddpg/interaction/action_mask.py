@@ -10,8 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.errors import UsageError, brief
-from ddpg.interaction.env_runner import spaces_of, wrappers_of
-from ddpg.interaction.spaces import check_discrete_space
+from ddpg.interaction.spaces import check_discrete_space, spaces_of, wrappers_of
 from ddpg.interaction.transitions import Transitions
 
 KEY = "action_mask"  # of an info dict, or of a Dict observation

@@ -11,20 +11,23 @@ A vector's environments are wrapped in :class:`CheckedEnv`, so that their failur
 
 import contextlib
 import contextvars
+import functools
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AsyncVectorEnv
 
 from ddpg.errors import EnvironmentFault, UsageError, format_error
-from ddpg.interaction.env_errors import async_vector_of, env_name
 from ddpg.interaction.spaces import check_castable
 from ddpg.interaction.validation import refuse_masked, validate_flag, validate_scalar
 
@@ -36,6 +39,12 @@ _CAN_BLOCK = hasattr(signal, "pthread_sigmask")  # not on Windows
 # signal.getsignal looks its result up in an enumeration, which takes longer than everything else in the guard.
 _get_handler = getattr(signal, "_signal", signal).getsignal
 _IN_CONTEXT = int(np.__version__.partition(".")[0]) >= 2  # NumPy's error state is a context variable
+
+
+def env_name(env: Any) -> str:
+    """Return the id of ``env``, or the name of its class if it has none."""
+    name = getattr(getattr(env, "spec", None), "id", None)  # an environment may have a spec of another kind
+    return type(getattr(env, "unwrapped", env)).__name__ if name is None else name
 
 
 def call(function: Callable, *arguments: Any, fault: Callable[[BaseException], Exception], **options: Any) -> Any:
@@ -186,6 +195,91 @@ def own_directory() -> Iterator[None]:
         _directories = None
 
 
+def async_vector_of(env: Any) -> AsyncVectorEnv | None:
+    """Return the ``AsyncVectorEnv`` that ``env`` is or wraps; ``None`` if there is none."""
+    inner = env.unwrapped if isinstance(env, gym.vector.VectorEnv) else None
+    return inner if isinstance(inner, AsyncVectorEnv) else None
+
+
+def check_timeout(env: Any, seconds: float | None) -> None:
+    """Check that a ``step_timeout`` can be enforced: an environment in this process cannot be stopped.
+
+    Raises:
+        UsageError: if ``env`` is not a vector of processes.
+    """
+    if seconds is not None and async_vector_of(env) is None:
+        raise UsageError(
+            f"step_timeout={seconds} needs environments in processes of their own, since one in this process cannot "
+            "be ended: give --n-envs 2 (or more) --vectorization async, in Python train(..., n_envs=2, "
+            "vectorization='async') or an environment gymnasium.make_vec(ID, num_envs=1, vectorization_mode='async')"
+        )
+
+
+class StepTimeout:
+    """A context that limits the duration of steps and resets of a vector of processes, which may be wrapped."""
+
+    def __init__(self, env: Any, seconds: float):
+        check_timeout(env, seconds)
+        self._inner: Any = async_vector_of(env)
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        # step_wait() takes a timeout, but gymnasium's step() does not pass one on.
+        for name in ("step_wait", "reset_wait"):
+            setattr(self._inner, name, functools.partial(getattr(self._inner, name), timeout=self._seconds))
+
+    def __exit__(self, *error: object) -> None:
+        for name in ("step_wait", "reset_wait"):
+            delattr(self._inner, name)
+
+
+def describe_failure(env: Any, error: BaseException, seconds: float | None) -> tuple[int | None, str]:
+    """Return the index of the vector's environment that failed, if known, and the failure in one line."""
+    inner = async_vector_of(env)
+    if inner is None:
+        return _raised_by(env, error), format_error(error)
+    failed = [index for index, pipe in enumerate(inner.parent_pipes) if pipe is None]
+    if failed:
+        return failed[-1], format_error(error)
+    if isinstance(error, multiprocessing.TimeoutError):
+        silent = [index for index, pipe in enumerate(inner.parent_pipes) if not pipe.poll()]
+        return (silent[0] if silent else None), f"no answer within {seconds} s (step_timeout)"
+    if isinstance(error, (EOFError, OSError)):
+        # The pipe of a process breaks a moment before the process is gone.
+        gone = multiprocessing.connection.wait([process.sentinel for process in inner.processes], timeout=5)
+        for index, process in enumerate(inner.processes):
+            if process.sentinel in gone:
+                process.join(timeout=5)
+                return index, f"its process ended with exit code {process.exitcode} ({type(error).__name__})"
+    return None, format_error(error)
+
+
+def _raised_by(env: Any, error: BaseException) -> int | None:
+    """Return the index of the environment that raised ``error`` in a vector of this process, if known.
+
+    The vector does not tell, but the traceback does: there the environment is ``self``.
+    """
+    indices = {id(one): index for index, one in enumerate(getattr(env.unwrapped, "envs", ()))}
+    calls = (id(frame.f_locals.get("self")) for frame, _ in traceback.walk_tb(error.__traceback__))
+    return next((indices[call] for call in calls if call in indices), None)
+
+
+def terminate_processes(env: Any) -> None:
+    """End the processes of a vector that failed; they would keep this process from ending."""
+    inner = async_vector_of(env)
+    if inner is None or inner.closed:
+        return
+    for process in inner.processes:
+        process.kill()  # a process that hangs in compiled code ignores SIGTERM
+    for pipe in inner.parent_pipes:
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    for process in inner.processes:
+        process.join()
+    inner.closed = True
+
+
 def close(env: Any) -> None:
     """Close an environment.
 
@@ -203,16 +297,10 @@ def close(env: Any) -> None:
             raise EnvironmentFault(f"{where}: number {index} of {len(processes)}")
 
 
-def close_quietly(env: Any, **options: Any) -> None:
-    """Close an environment and ignore its errors, because it was only inspected or has failed before.
-
-    Args:
-        env: the environment.
-        options: for its ``close``.
-    """
-    with contextlib.suppress(EnvironmentFault, KeyboardInterrupt), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        call(env.close, fault=lambda error: EnvironmentFault(format_error(error)), **options)
+def close_quietly(env: Any) -> None:
+    """Close an environment and ignore its errors, because it was only inspected or has failed before."""
+    with contextlib.suppress(EnvironmentFault, KeyboardInterrupt):
+        close(env)
 
 
 @contextlib.contextmanager

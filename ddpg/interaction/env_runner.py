@@ -8,7 +8,7 @@ environment, step, episode and seed.
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -16,14 +16,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ddpg.errors import EnvironmentFault, UsageError, brief, format_error, users_level
-from ddpg.interaction import env_errors, spaces
+from ddpg.interaction import env_calls, spaces
 from ddpg.interaction.actions import unbatch
-from ddpg.interaction.env_calls import call, unpacked_reset, unpacked_step
-from ddpg.interaction.env_errors import FaultCounter, check_timeout, describe_reset, env_name
+from ddpg.interaction.env_calls import call, check_timeout, env_name, unpacked_reset, unpacked_step
 from ddpg.interaction.envpool import is_envpool
 from ddpg.interaction.transitions import (
     EnvStep,
     Episode,
+    FaultCounter,
     ObservationReader,
     Passthrough,
     StepResult,
@@ -44,29 +44,6 @@ _ONLY = (0,)  # the index of a plain environment
 _DROPPED = EnvStep((), np.zeros(0), np.zeros(0, bool), np.zeros(0, bool), {}, [], _ONLY)
 
 
-def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
-    """Return the observation and action space of an environment, of one environment of a vector, or of a pair."""
-    if isinstance(env, gym.vector.VectorEnv):
-        return env.single_observation_space, env.single_action_space
-    if isinstance(env, gym.Env):
-        return env.observation_space, env.action_space
-    if isinstance(env, (tuple, list)) and len(env) == 2 and all(isinstance(part, gym.Space) for part in env):
-        return env[0], env[1]
-    raise UsageError(
-        f"env={brief(env)} is neither a gymnasium Env, nor a VectorEnv, nor a pair (observation_space, action_space); "
-        "make one with gymnasium.make(...)"
-    )
-
-
-def wrappers_of(env: Any) -> Iterator[Any]:
-    """Yield the wrappers of an environment, or of a vector and its first environment, the outermost first."""
-    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-        yield env
-        env = env.env
-    if isinstance(env, gym.vector.VectorEnv) and getattr(env, "envs", None):
-        yield from wrappers_of(vars(env)["envs"][0])
-
-
 def make_env_runner(
     env: gym.Env | gym.vector.VectorEnv,
     seed: int | None,
@@ -79,7 +56,7 @@ def make_env_runner(
         UsageError: as :func:`make_stepper`, or if the observation space is not a Box.
         EnvironmentFault: if the reset failed, or the first observation is not in its space.
     """
-    reader = ObservationReader(spaces.check_observation_space(spaces_of(env)[0]), getattr(env, "num_envs", 1))
+    reader = ObservationReader(spaces.check_observation_space(spaces.spaces_of(env)[0]), getattr(env, "num_envs", 1))
     return EnvRunner(make_stepper(env, seed, reader, on_bad_transition, step_timeout))
 
 
@@ -150,7 +127,7 @@ def make_stepper(
         env: one environment, or a vector.
         seed: of this reset; later resets are without a seed.
         reader: reads observations as soon as they are returned.
-        on_bad_transition: ``"raise"`` or ``"drop"``: see :class:`~ddpg.interaction.env_errors.FaultCounter`.
+        on_bad_transition: ``"raise"`` or ``"drop"``: see :class:`~ddpg.interaction.transitions.FaultCounter`.
         step_timeout: longest duration of a step or a reset of a vector of processes, in seconds.
 
     Raises:
@@ -252,7 +229,7 @@ class SingleStepper:
         when = f"in step {self._length} of" if self._length else "in the reset to"
         return EnvironmentFault(
             f"environment {env_name(self.env)} failed {when} episode {self._episode} since its reset "
-            f"{describe_reset(self._seed)}: {what}"
+            f"{_describe_reset(self._seed)}: {what}"
         )
 
 
@@ -293,7 +270,7 @@ class VectorStepper:
             self._alike_ends = None
         self._reader, self._fault_counter = reader, fault_counter
         self._timeout = timeout
-        self._limit = contextlib.nullcontext() if timeout is None else env_errors.StepTimeout(env, timeout)
+        self._limit = contextlib.nullcontext() if timeout is None else env_calls.StepTimeout(env, timeout)
         self._abandoned: set[int] = set()  # environments whose current episode is abandoned
         self._seed, self._episodes = seed, np.zeros(self.count, int)
         self._restart(seed)
@@ -372,8 +349,8 @@ class VectorStepper:
 
     def _as_fault(self, error: BaseException) -> EnvironmentFault:
         """Convert an exception of a call to an EnvironmentFault, and end the vector's processes."""
-        index, what = env_errors.describe_failure(self.env, error, self._timeout)
-        env_errors.terminate_processes(self.env)
+        index, what = env_calls.describe_failure(self.env, error, self._timeout)
+        env_calls.terminate_processes(self.env)
         return self._fault(what, index)
 
     def _successes(self, ended: list[int], infos: Mapping[str, Any]) -> tuple[dict[int, bool | None], dict[int, str]]:
@@ -492,8 +469,13 @@ class VectorStepper:
         when = f"in step {step} of" if step else "in the reset to"
         return EnvironmentFault(
             f"{which} ({env_name(self.env)}) failed {when} episode {self._episodes[index]} since the vector's reset "
-            f"{describe_reset(self._seed)}: {what}"
+            f"{_describe_reset(self._seed)}: {what}"
         )
+
+
+def _describe_reset(seed: int | None) -> str:
+    """Return the words that name a reset by its seed."""
+    return "without a seed" if seed is None else f"with seed {seed}"
 
 
 def success_of(info: Mapping[str, Any]) -> bool | None:

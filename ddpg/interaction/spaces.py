@@ -1,12 +1,14 @@
-"""Check observation and action spaces, and convert values to batches of a space's shape.
+"""Get and check the spaces of environments, and convert values to batches of a space's shape.
 
 NumPy and gymnasium only.
 """
 
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
@@ -15,6 +17,29 @@ from ddpg.interaction.validation import as_float32, validate_numeric
 
 _ROUND = "round them in a gymnasium.wrappers.TransformAction(env, round_them, spaces.Box(low, high))"
 _TRANSLATE = "translate it in a gymnasium.ActionWrapper into one Box for DDPG, or one Discrete for DQN"
+
+
+def spaces_of(env: Any) -> tuple[spaces.Space, spaces.Space]:
+    """Return the observation and action space of an environment, of one environment of a vector, or of a pair."""
+    if isinstance(env, gym.vector.VectorEnv):
+        return env.single_observation_space, env.single_action_space
+    if isinstance(env, gym.Env):
+        return env.observation_space, env.action_space
+    if isinstance(env, (tuple, list)) and len(env) == 2 and all(isinstance(part, spaces.Space) for part in env):
+        return env[0], env[1]
+    raise UsageError(
+        f"env={brief(env)} is neither a gymnasium Env, nor a VectorEnv, nor a pair (observation_space, action_space); "
+        "make one with gymnasium.make(...)"
+    )
+
+
+def wrappers_of(env: Any) -> Iterator[Any]:
+    """Yield the wrappers of an environment, or of a vector and its first environment, the outermost first."""
+    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
+        yield env
+        env = env.env
+    if isinstance(env, gym.vector.VectorEnv) and getattr(env, "envs", None):
+        yield from wrappers_of(vars(env)["envs"][0])
 
 
 def check_observation_space(space: spaces.Space) -> spaces.Box:

@@ -1,7 +1,7 @@
 """Transitions and episodes, which environments yield and the replay buffer stores, and the checks of their values.
 
 An :class:`ObservationReader` checks the observations that environments return and copies them, because an environment
-may write every observation into the same array.
+may write every observation into the same array. A :class:`FaultCounter` raises the faults that are found, or drops them.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import UsageError, brief
+from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction import spaces
 from ddpg.interaction.actions import Actions, BoxActions
 from ddpg.interaction.validation import (
@@ -25,6 +25,8 @@ from ddpg.interaction.validation import (
     validate_reward,
     validate_rewards,
 )
+
+MAX_FAULTS_IN_A_ROW = 100  # steps or resets with a fault, without a good transition in between; the last one raises
 
 
 class Episode(NamedTuple):
@@ -83,7 +85,7 @@ class EnvStep(NamedTuple):
         final_observations: by environment, the last observation of an episode that ended, if the stepper's
             ``observations`` are already the first of the next episode.
         episodes: the episodes that ended.
-        dropped: environments whose transition is dropped: see :class:`ddpg.interaction.env_errors.FaultCounter`.
+        dropped: environments whose transition is dropped: see :class:`FaultCounter`.
     """
 
     env_indices: Sequence[int]
@@ -306,3 +308,44 @@ class Passthrough:
         """Return the observations, with zeros for those that are not finite, and the indices of those."""
         assert self._check is not None, "nothing is refused that is not checked"
         return self._check.read_masked(observations)
+
+
+class FaultCounter:
+    """Raises an environment's faults, or with ``on_bad_transition="drop"`` counts those that are dropped.
+
+    The transition of a dropped fault is not stored, and its episode is abandoned. A step or a reset counts once, even
+    if several environments of a vector were at fault, and a good transition of any of them resets the count. The
+    :data:`MAX_FAULTS_IN_A_ROW`-th fault in a row raises, so that environments that only fail are not stepped forever.
+    """
+
+    def __init__(self, on_bad_transition: str):
+        self._drops = on_bad_transition == "drop"
+        self._fault: EnvironmentFault | None = None  # of the current step or reset
+        self._in_a_row = 0
+
+    def record(self, fault: EnvironmentFault) -> None:
+        """Raise ``fault``, or note it for :meth:`end_step`.
+
+        Raises:
+            EnvironmentFault: if faults are not dropped.
+        """
+        if not self._drops:
+            raise fault
+        self._fault = fault
+
+    def end_step(self, good: bool) -> None:
+        """Count a step or a reset in which a fault was noted; reset the count if it had a ``good`` transition.
+
+        Raises:
+            EnvironmentFault: if the count reaches :data:`MAX_FAULTS_IN_A_ROW`.
+        """
+        fault, self._fault = self._fault, None
+        if good:
+            self._in_a_row = 0
+        elif fault is not None:
+            self._in_a_row += 1
+            if self._in_a_row >= MAX_FAULTS_IN_A_ROW:
+                raise EnvironmentFault(
+                    f"{fault}; that was step or reset {self._in_a_row} in a row with a fault, without a good "
+                    "transition between them: on_bad_transition='drop' goes no further"
+                )

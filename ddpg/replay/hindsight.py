@@ -17,7 +17,7 @@ from gymnasium import spaces as gym_spaces
 from ddpg.errors import EnvironmentFault, UsageError, brief, format_error, users_level
 from ddpg.interaction.action_mask import MaskedBox, has_mask, without_mask
 from ddpg.interaction.env_calls import call
-from ddpg.interaction.env_runner import spaces_of, wrappers_of
+from ddpg.interaction.spaces import spaces_of, wrappers_of
 from ddpg.interaction.validation import check_finite, validate_numeric
 from ddpg.replay.buffer import ReplayBuffer
 from ddpg.replay.minibatch import Batch

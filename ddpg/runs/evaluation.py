@@ -13,9 +13,10 @@ from scipy import special
 from ddpg import progress
 from ddpg.config.name_hints import EVALUATE, refuse_unknown
 from ddpg.errors import EnvironmentFault, UsageError, brief
-from ddpg.interaction.env_errors import MAX_FAULTS_IN_A_ROW, env_name
-from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper, spaces_of
-from ddpg.interaction.transitions import Episode, Passthrough
+from ddpg.interaction.env_calls import env_name
+from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper
+from ddpg.interaction.spaces import spaces_of
+from ddpg.interaction.transitions import MAX_FAULTS_IN_A_ROW, Episode, Passthrough
 from ddpg.interaction.validation import validate_bool, validate_int
 
 _SEEDS = 2**63  # derived seeds wrap around here, so that every training seed has valid ones

@@ -15,7 +15,7 @@ from ddpg.agents.callbacks import Callback
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.errors import FileFault, UsageError
-from ddpg.interaction.env_errors import env_name
+from ddpg.interaction.env_calls import env_name
 from ddpg.interaction.env_runner import Episode
 from ddpg.progress import format_number, print_to_stderr
 from ddpg.runs import run_directory

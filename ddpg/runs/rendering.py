@@ -30,7 +30,7 @@ from gymnasium.envs.registration import EnvSpec
 from ddpg.checkpoints.space_json import describe_space, restore_space
 from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
 from ddpg.interaction import env_calls
-from ddpg.interaction.env_errors import env_name
+from ddpg.interaction.env_calls import env_name
 from ddpg.interaction.env_runner import make_stepper
 from ddpg.interaction.transitions import Passthrough
 from ddpg.progress import print_to_stderr

@@ -166,14 +166,12 @@ def _environments(
 
 def _end(env: Any) -> None:
     """Close an environment after a failure, without raising a second error or waiting for a vector's processes."""
-    vector = isinstance(env, gym.vector.VectorEnv)
-    if env is None or (vector and env.closed):
+    if env is None:
         return
-    env_calls.close_quietly(env, **({"terminate": True} if vector else {}))
-    if vector and not env.closed:  # otherwise gymnasium's __del__ would try to close it again
-        for process in getattr(env, "processes", ()):
-            process.terminate()
-        env.closed = True
+    env_calls.terminate_processes(env)
+    env_calls.close_quietly(env)
+    if isinstance(env, gym.vector.VectorEnv):
+        env.closed = True  # otherwise gymnasium's __del__ would try to close it again
 
 
 def _save_and_stop(

@@ -21,7 +21,7 @@ from ddpg.config.imports import imports_allowed, references_of
 from ddpg.config.presets import budget_note, offline_recipe, preset_for, recipe_options
 from ddpg.errors import EnvironmentFault, UsageError, brief, file_faults
 from ddpg.interaction import env_calls
-from ddpg.interaction.env_runner import spaces_of
+from ddpg.interaction.spaces import spaces_of
 from ddpg.interaction.validation import (
     is_real,
     validate_bool,

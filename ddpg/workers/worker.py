@@ -15,8 +15,8 @@ import numpy as np
 from ddpg.errors import EnvironmentFault, UsageError, format_error
 from ddpg.interaction.actions import Actions
 from ddpg.interaction.env_calls import call, close_quietly
-from ddpg.interaction.env_runner import make_env_runner, spaces_of
-from ddpg.interaction.spaces import same_space
+from ddpg.interaction.env_runner import make_env_runner
+from ddpg.interaction.spaces import same_space, spaces_of
 from ddpg.interaction.transitions import Episode, Transitions
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.numpy_program import NumpyProgram
@@ -36,7 +36,7 @@ class WorkerSpec:
         behaviours: the exploration of each worker.
         actions: converts the networks' actions to the environment's.
         seed: the seed of the run; a worker seeds its generators with it, its number and its epoch.
-        on_bad_transition: ``"raise"`` or ``"drop"``: see :class:`ddpg.interaction.env_errors.FaultCounter`.
+        on_bad_transition: ``"raise"`` or ``"drop"``: see :class:`ddpg.interaction.transitions.FaultCounter`.
         length: environment steps of a rollout.
     """
 

@@ -13,8 +13,8 @@ from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
-from ddpg.interaction.env_errors import MAX_FAULTS_IN_A_ROW
 from ddpg.interaction.env_runner import make_env_runner
+from ddpg.interaction.transitions import MAX_FAULTS_IN_A_ROW
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
