@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ddpg.errors import UsageError, did_you_mean, format_error, import_optional
+from ddpg.interaction.spaces import same_space
 
 
 class EnvPoolVector(VectorEnv):
@@ -176,11 +177,7 @@ def _gymnasium_space(env_id: str, what: str, pooled: gym.Space, own: gym.Space) 
     Raises:
         UsageError: if they differ in more than the dtype.
     """
-    if isinstance(pooled, gym.spaces.Box) and isinstance(own, gym.spaces.Box):
-        same = pooled.shape == own.shape and np.allclose(pooled.low, own.low) and np.allclose(pooled.high, own.high)
-    else:
-        same = pooled == own
-    if not same:
+    if not same_space(pooled, own):
         raise UsageError(
             f"{what}s of {env_id!r} are {pooled} in EnvPool and {own} in gymnasium, which evaluates; "
             "use --vectorization async"
