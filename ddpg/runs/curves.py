@@ -52,7 +52,7 @@ MEASURES = {"iqm": "interquartile mean", "mean": "mean"}
 _POINTS = 200  # at most, of a curve whose seeds were evaluated at different times
 _RESAMPLES = 2000
 # Fields of config.json that are not options of the agent, but change the measured returns or seconds.
-_SURROUNDINGS = (
+_RUN_SETTINGS = (
     *("evaluation_episodes", "n_envs", "vectorization", "collector", "workers"),
     *("dataset", "offline_timesteps"),
 )
@@ -149,7 +149,7 @@ def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
         run = read_run(path)
         return [(run, about(run))]
     found = []
-    for place in sorted(find_run_folders(path), key=_in_order):
+    for place in sorted(find_run_folders(path), key=_sort_key):
         try:
             run = read_run(place)
             found.append((run, about(run)))
@@ -198,7 +198,10 @@ def learning_curves(
     if names is None:
         for one in without:
             print_to_stderr(printable(f"left out: {one}"))
-        groups = {(env_id, label): _once(f"{env_id}, {label}", members) for (env_id, label), members in groups.items()}
+        groups = {
+            (env_id, label): _newest_per_seed(f"{env_id}, {label}", members)
+            for (env_id, label), members in groups.items()
+        }
     return [_curve(env_id, label, members, against, measure) for (env_id, label), members in groups.items()]
 
 
@@ -270,7 +273,7 @@ def _options(run: Run) -> dict[str, Any]:
     if any(options.get(name) not in (None, "constant") for name in RATE_SCHEDULES):
         options["total_timesteps"] = document["total_timesteps"]
     wrappers = "+".join(document["wrappers"]) or None
-    return options | {"wrappers": wrappers} | {name: document[name] for name in _SURROUNDINGS}
+    return options | {"wrappers": wrappers} | {name: document[name] for name in _RUN_SETTINGS}
 
 
 def _no_evaluation(run: Run) -> str:
@@ -282,7 +285,7 @@ def _no_evaluation(run: Run) -> str:
     return "not evaluated yet"
 
 
-def _once(what: str, runs: Sequence[Run]) -> list[Run]:
+def _newest_per_seed(what: str, runs: Sequence[Run]) -> list[Run]:
     """Return for every seed the run that was evaluated last, and print the runs that are left out."""
     seeds: dict[int, list[Run]] = {}
     for run in runs:
@@ -298,7 +301,7 @@ def _once(what: str, runs: Sequence[Run]) -> list[Run]:
     return kept
 
 
-def _in_order(path: Path) -> tuple[str, int, str]:
+def _sort_key(path: Path) -> tuple[str, int, str]:
     return str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name
 
 

@@ -64,7 +64,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         raise
     except ModuleNotFoundError as error:
         if module and error.name == module:
-            _refuse_policy(env_id)
+            _refuse_zoo_name(env_id)
             raise UsageError(
                 f"no module {brief(module)} to import for environment {brief(env_id)}; {how_to_install(module)}"
             ) from None
@@ -82,7 +82,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         own = "" if hint or module else f"; an environment of your own is named with its module, module:{name}"
         raise UsageError(f"cannot make environment {brief(env_id)}: {text}{hint}{own}") from None
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and not signals.nobody_asked():
+        if isinstance(error, KeyboardInterrupt) and not signals.interrupted_without_signal():
             raise
         what = without_opengl(error) or format_error(error)
         raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {what}") from error
@@ -108,7 +108,7 @@ def _module_and_name(env_id: str) -> tuple[str, str]:
     return module, name
 
 
-def _refuse_policy(env_id: str) -> None:
+def _refuse_zoo_name(env_id: str) -> None:
     """Refuse the name of a zoo policy; the caller has found that there is no module ``zoo`` that it could mean."""
     if zoo.is_zoo(env_id):
         name = env_id.removeprefix(zoo.PREFIX)
@@ -226,7 +226,7 @@ def check_imports(names: Sequence[str], file: str | Path, allowed: Sequence[str]
     if refused:
         for name in refused:
             if importlib.util.find_spec("zoo") is None:
-                _refuse_policy(name)
+                _refuse_zoo_name(name)
         modules = list(dict.fromkeys(name.rpartition(":")[0] for name in refused))
         flags = " ".join(f"--allow-import {module}" for module in modules)
         raise UsageError(

@@ -43,14 +43,14 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     if not Path(root).is_dir():
         run_directory.refuse_zoo(root)
         raise UsageError(f"no directory {str(root)!r}; train something, or name the one that holds runs")
-    return [row for _, row in runs_at(Path(root), _about)]
+    return [row for _, row in runs_at(Path(root), _summary)]
 
 
 def runs_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return the runs as a table for people."""
     if not rows:
         return "no runs yet"
-    return _table([RUN_COLUMNS, *map(_cells, rows)])
+    return _table([RUN_COLUMNS, *map(_table_row, rows)])
 
 
 def _table(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
@@ -66,7 +66,7 @@ def _table(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def _about(run: Run) -> dict[str, Any]:
+def _summary(run: Run) -> dict[str, Any]:
     metrics = run_directory.read_table(run.path / "metrics.csv")
     steps = [int(float(rows[-1]["timesteps"])) for rows in (metrics, run.rows) if rows]
     steps += [int(path.name) for path in run_directory.checkpoints(run.path)]  # where a run was stopped between rows
@@ -75,7 +75,7 @@ def _about(run: Run) -> dict[str, Any]:
     # A cell on a cluster locks its run there; on this machine only its log is locked.
     running = True if timesteps < total and is_cell_running(run.path.parent / LOG) else is_run_locked(run.path)
     returns = run.returns.tolist()
-    recipe, options = _changed(run)
+    recipe, options = _nearest_recipe(run)
     written = max(path.stat().st_mtime for path in run.path.iterdir() if path.suffix in (".csv", ".json"))
     return {
         "run": str(run.path),
@@ -100,10 +100,10 @@ def _state(running: bool | None, reached: bool) -> str:
     return "running" if running else "finished" if reached else "interrupted"
 
 
-def _changed(run: Run) -> tuple[str | None, dict[str, Any]]:
+def _nearest_recipe(run: Run) -> tuple[str | None, dict[str, Any]]:
     """Return the recipe nearest to a run's options (``None``: the preset), and the options that differ from it."""
     own, total = run.document["config"], run.document["total_timesteps"]
-    kind = CONFIGS.get(run.document["algorithm"]) or _inherited(own)
+    kind = CONFIGS.get(run.document["algorithm"]) or _base_options(own)
     if kind is None:
         return None, {}
 
@@ -118,7 +118,7 @@ def _changed(run: Run) -> tuple[str | None, dict[str, Any]]:
     return min(found, key=lambda one: len(one[1]))  # on a tie the preset, which comes first
 
 
-def _inherited(options: dict[str, Any]) -> type[AgentConfig] | None:
+def _base_options(options: dict[str, Any]) -> type[AgentConfig] | None:
     """Return the largest built-in options class whose fields are all among the options of a custom algorithm."""
     kinds = [kind for kind in CONFIGS.values() if {field.name for field in dataclasses.fields(kind)} <= {*options}]
     return max(kinds, key=lambda kind: len(dataclasses.fields(kind)), default=None)
@@ -129,7 +129,7 @@ def _recipe(name: str) -> dict[str, Any]:
     return DDPGConfig(**ddpg_recipe(name)).to_json()
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _table_row(row: dict[str, Any]) -> tuple[str, ...]:
     recipe = {} if row["recipe"] is None else {"recipe": row["recipe"]}
     options = ", ".join(f"{name}={format_option(value)}" for name, value in {**recipe, **row["options"]}.items())
     steps = f"{row['timesteps']:,}/{row['total_timesteps']:,}"

@@ -46,7 +46,8 @@ class RunRecorder(Callback):
         agent: the agent that learns.
         env: the environment to evaluate in.
         run_state: the state of the run in the checkpoint; later rows of the tables are dropped.
-        cut: asked in each step of an evaluation; once it is true, the evaluation ends unrecorded, and learning ends.
+        interrupted: asked in each step of an evaluation; once it is true, the evaluation ends unrecorded, and learning
+            ends.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class RunRecorder(Callback):
         agent: OffPolicyAgent,
         env: gym.Env,
         run_state: RunState,
-        cut: Callable[[], bool] = lambda: False,
+        interrupted: Callable[[], bool] = lambda: False,
     ):
         self._run, self._folder, self._directory = run, run / "checkpoints", directory_id(run)
         self._best = self._folder / "best"
@@ -65,12 +66,12 @@ class RunRecorder(Callback):
         self._episodes = document["evaluation_episodes"]
         self._goal, self._diagnose = document["total_timesteps"], document["diagnose"]
         self._log_interval = max(1, self._goal // ROWS)
-        self._env, self._cut = env, cut
-        self._told_of_length = False
+        self._env, self._interrupted = env, interrupted
+        self._has_warned = False
         self._seed = evaluation_seed(document["seed"])
         self._run_state, self._metrics = run_state, MetricsTracker(run_state, agent)
-        self._at_once = isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact
-        self._begun_at = agent.num_timesteps
+        self._resets_anywhere = isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact
+        self._first_step = agent.num_timesteps
         self._episode_ended_at = -1
         self._evaluation_seconds = 0.0
         self._open(agent)
@@ -99,7 +100,7 @@ class RunRecorder(Callback):
             if self._diagnose:
                 table = DiagnosticsLogWriter(self._run, agent, self._goal, run_state.logged)
                 self._writers.append(opened.enter_context(contextlib.closing(table)))
-            self._keep_best(agent)
+            self._recover_best(agent)
             self._files = opened.pop_all()
 
     def add_writer(self, writer: LogWriter) -> None:
@@ -109,37 +110,37 @@ class RunRecorder(Callback):
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
         """Start the clock; if an evaluation was due when the run was stopped, make it now."""
         self._metrics.begin(agent)
-        self._keep_offline(agent)
+        self._save_offline(agent)
         if agent.num_timesteps >= self._due:
             self._evaluate(agent)
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
         """Write a finished episode."""
-        self._metrics.note_episode(episode)
+        self._metrics.add_episode(episode)
         self._episode_ended_at = agent.num_timesteps
         for writer in self._writers:
             writer.add_episode(agent.num_timesteps, episode)
 
     def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
         """Keep the metrics for the next row."""
-        self._metrics.note_update(metrics)
+        self._metrics.add_update(metrics)
 
     def on_step(self, agent: OffPolicyAgent) -> None:
         """Log when the log interval is over; evaluate when an evaluation is due and every environment can be reset."""
         now = agent.num_timesteps
-        self._keep_offline(agent)
+        self._save_offline(agent)
         if now - self._run_state.logged >= self._log_interval:
             self._log(agent)
         if agent.loop.outside_episodes:
             self._episode_ended_at = now
-        if self._breaks_at(now) and not agent.loop.stopping:
+        if self._can_evaluate(now) and not agent.loop.stopping:
             self._evaluate(agent)
 
-    def _breaks_at(self, now: int) -> bool:
+    def _can_evaluate(self, now: int) -> bool:
         """Whether an evaluation is due and every environment can be reset."""
         if now < self._due:
             return False
-        return self._at_once or now == self._episode_ended_at or now >= self._due + self._interval
+        return self._resets_anywhere or now == self._episode_ended_at or now >= self._due + self._interval
 
     @property
     def _due(self) -> int:
@@ -150,7 +151,7 @@ class RunRecorder(Callback):
         """Log, evaluate and save at the end of the run, unless this step has been evaluated already.
 
         Returns:
-            Whether it has been evaluated now; not if the evaluation was cut.
+            Whether it has been evaluated now; not if the evaluation was interrupted.
         """
         if self._run_state.evaluated < agent.num_timesteps:
             self._evaluate(agent)
@@ -163,10 +164,10 @@ class RunRecorder(Callback):
             The checkpoint, and whether the run can be resumed from it exactly.
         """
         now = agent.num_timesteps
-        if now > self._begun_at:
+        if now > self._first_step:
             self._save(agent)
-        anew = now in (self._begun_at, self._run_state.evaluated) or now >= self._goal or self._breaks_at(now)
-        between = now == self._episode_ended_at and (agent.loop.outside_episodes or not self._at_once)
+        anew = now in (self._first_step, self._run_state.evaluated) or now >= self._goal or self._can_evaluate(now)
+        between = now == self._episode_ended_at and (agent.loop.outside_episodes or not self._resets_anywhere)
         exactly = anew or between
         return self._folder / str(now), exactly and agent.loop.exact
 
@@ -175,7 +176,9 @@ class RunRecorder(Callback):
         if self._evaluation_seconds > at_most:
             return None
         end = time.perf_counter() + at_most
-        evaluation = _evaluate_unless(lambda: time.perf_counter() > end, agent, self._env, self._episodes, self._seed)
+        evaluation = _evaluate_interruptibly(
+            lambda: time.perf_counter() > end, agent, self._env, self._episodes, self._seed
+        )
         return None if evaluation is None else evaluation.summary()
 
     def close(self) -> None:
@@ -189,21 +192,21 @@ class RunRecorder(Callback):
             writer.add_metrics(agent.num_timesteps, row)
             writer.flush()
         if self._diagnose:  # the diagnostics took time that does not count as training
-            self._metrics.leave_out(time.perf_counter() - start)
+            self._metrics.exclude(time.perf_counter() - start)
 
     def _evaluate(self, agent: OffPolicyAgent) -> None:
-        """Evaluate and save; neither counts as training time. A cut evaluation is owed, and learning ends."""
+        """Evaluate and save, outside the training time; an interrupted evaluation ends learning, and is made later."""
         run_state, now = self._run_state, agent.num_timesteps
         if run_state.logged < now:
             self._log(agent)
         start = time.perf_counter()
 
-        def cut() -> bool:
-            if not self._told_of_length and time.perf_counter() - start > LONG_EVALUATION:
-                self._tell_of_length(now)
-            return self._cut()
+        def interrupted() -> bool:
+            if not self._has_warned and time.perf_counter() - start > LONG_EVALUATION:
+                self._warn_of_long_evaluation(now)
+            return self._interrupted()
 
-        evaluation = _evaluate_unless(cut, agent, self._env, self._episodes, self._seed)
+        evaluation = _evaluate_interruptibly(interrupted, agent, self._env, self._episodes, self._seed)
         if evaluation is None:
             self._evaluation_seconds = math.inf
             agent.stop()
@@ -216,18 +219,18 @@ class RunRecorder(Callback):
         if is_best := summary["mean_return"] > run_state.best:
             run_state.best, run_state.best_at = summary["mean_return"], now
         agent.abandon_episode()
-        self._metrics.leave_out(time.perf_counter() - start)
+        self._metrics.exclude(time.perf_counter() - start)
         start = time.perf_counter()
         if now >= self._goal:
             self._save_better(agent)
         self._save(agent)
         if is_best:
             self._save_best(agent)
-        self._metrics.leave_out(time.perf_counter() - start)
+        self._metrics.exclude(time.perf_counter() - start)
 
-    def _tell_of_length(self, now: int) -> None:
+    def _warn_of_long_evaluation(self, now: int) -> None:
         """Say once, if its episodes may be endless, that an evaluation takes long."""
-        self._told_of_length = True
+        self._has_warned = True
         if self._env.spec is None or self._env.spec.max_episode_steps is None:
             name = env_name(self._env)
             print_to_stderr(
@@ -236,7 +239,7 @@ class RunRecorder(Callback):
                 "gymnasium.register(..., max_episode_steps=...)"
             )
 
-    def _keep_best(self, agent: OffPolicyAgent) -> None:
+    def _recover_best(self, agent: OffPolicyAgent) -> None:
         """Save the best agent now if the run was killed between its best evaluation and saving the agent.
 
         If the run goes back to an earlier checkpoint, the saved best agent may come from a later step; the next
@@ -255,7 +258,7 @@ class RunRecorder(Callback):
             )
             run_state.best, run_state.best_at = -math.inf, -1
 
-    def _keep_offline(self, agent: OffPolicyAgent) -> None:
+    def _save_offline(self, agent: OffPolicyAgent) -> None:
         """Save the agent at the step at which learning from the data set alone ends."""
         if agent.num_timesteps == self._offline_until:
             self._check_directory()
@@ -316,29 +319,31 @@ class RunRecorder(Callback):
         run_directory.prune_checkpoints(self._run)
 
 
-class _Cut(Exception):
+class _Interrupted(Exception):
     """An evaluation is to end before its episodes do."""
 
 
-class _Cuttable:
-    """An agent to be evaluated, whose ``predict`` raises :class:`_Cut` once ``cut()`` is true."""
+class _InterruptiblePolicy:
+    """An agent to be evaluated, whose ``predict`` raises :class:`_Interrupted` once ``interrupted()`` is true."""
 
-    def __init__(self, agent: OffPolicyAgent, cut: Callable[[], bool]):
-        self._agent, self._cut = agent, cut
+    def __init__(self, agent: OffPolicyAgent, interrupted: Callable[[], bool]):
+        self._agent, self._interrupted = agent, interrupted
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent, name)
 
     def predict(self, observation: Any, deterministic: bool) -> Any:
         """Act as the agent does."""
-        if self._cut():
-            raise _Cut
+        if self._interrupted():
+            raise _Interrupted
         return self._agent.predict(observation, deterministic=deterministic)
 
 
-def _evaluate_unless(cut: Callable[[], bool], agent: OffPolicyAgent, *arguments: Any) -> Evaluation | None:
-    """Return ``evaluate(agent, *arguments)``, or ``None`` if ``cut()``, asked in each step, was true."""
+def _evaluate_interruptibly(
+    interrupted: Callable[[], bool], agent: OffPolicyAgent, *arguments: Any
+) -> Evaluation | None:
+    """Return ``evaluate(agent, *arguments)``, or ``None`` if ``interrupted()``, asked in each step, was true."""
     try:
-        return evaluate(_Cuttable(agent, cut), *arguments)
-    except _Cut:
+        return evaluate(_InterruptiblePolicy(agent, interrupted), *arguments)
+    except _Interrupted:
         return None

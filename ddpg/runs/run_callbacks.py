@@ -162,13 +162,13 @@ class LogCallback(Periodic):
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
         """Write a finished episode."""
-        self._metrics.note_episode(episode)
+        self._metrics.add_episode(episode)
         if self._writer:
             self._writer.add_episode(agent.num_timesteps, episode)
 
     def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
         """Keep the metrics for the next row."""
-        self._metrics.note_update(metrics)
+        self._metrics.add_update(metrics)
 
     def on_evaluation(self, agent: OffPolicyAgent, evaluation: Evaluation) -> None:
         """Write an evaluation.
@@ -178,7 +178,7 @@ class LogCallback(Periodic):
         """
         if not isinstance(evaluation, Evaluation):
             raise UsageError(f"evaluation={brief(evaluation)} must be an Evaluation; report what ddpg.evaluate returns")
-        self._metrics.leave_out(evaluation.seconds)
+        self._metrics.exclude(evaluation.seconds)
         if self._writer:
             self._writer.add_evaluation(agent.num_timesteps, evaluation.summary())
             self._writer.flush()

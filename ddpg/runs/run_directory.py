@@ -31,10 +31,10 @@ from ddpg.runs import run_config
 
 DIAGNOSTICS = "diagnostics.csv"
 PICTURE = "learning_curve.png"
-_BEGUN = ".ddpg-begun-"
+_STAGING_PREFIX = ".ddpg-begun-"
 KEEP_CHECKPOINTS = 2
-_LEFT = re.compile(r"\.(?P<name>.+)\.ddpg-(writing|old)")
-_ABANDONED = 24 * 3600  # seconds; making a run directory takes a few
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.ddpg-(writing|old)")
+_ABANDONED_AFTER = 24 * 3600  # seconds; making a run directory takes a few
 
 
 def create(root: str | Path, env_id: str, config: dict[str, Any], save: Callable[[Path], Any]) -> Path:
@@ -46,7 +46,7 @@ def create(root: str | Path, env_id: str, config: dict[str, Any], save: Callable
     parent = Path(root) / env_id
     parent.mkdir(parents=True, exist_ok=True)
     _sweep_abandoned(parent)
-    temporary = parent / f"{_BEGUN}{uuid.uuid4().hex}"
+    temporary = parent / f"{_STAGING_PREFIX}{uuid.uuid4().hex}"
     temporary.mkdir()
     try:
         run_config.write(temporary, config)
@@ -101,9 +101,9 @@ def check_utf8(path: str | Path, what: str) -> None:
 
 
 def _sweep_abandoned(parent: Path) -> None:
-    for entry in parent.glob(f"{_BEGUN}*"):
+    for entry in parent.glob(f"{_STAGING_PREFIX}*"):
         with contextlib.suppress(FileNotFoundError):  # another process has renamed its directory in the meantime
-            if not entry.is_symlink() and time.time() - entry.lstat().st_mtime > _ABANDONED:
+            if not entry.is_symlink() and time.time() - entry.lstat().st_mtime > _ABANDONED_AFTER:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
@@ -131,10 +131,10 @@ def read_config(run: str | Path) -> dict[str, Any]:
         return run_config.read(Path(run))
     except FileNotFoundError:
         refuse_zoo(run)
-        raise UsageError(f"{str(run)!r} is not a run directory{_instead(Path(run))}") from None
+        raise UsageError(f"{str(run)!r} is not a run directory{_found_instead(Path(run))}") from None
 
 
-def _instead(path: Path) -> str:
+def _found_instead(path: Path) -> str:
     """Return what is at ``path`` in place of a run, and what to give."""
     if not (path / target_dir.MANIFEST).is_file():
         return f": it has no {run_config.CONFIG}; give one such as runs/Pendulum-v1/1"
@@ -170,7 +170,7 @@ def remove_unfinished(run: Path) -> None:
     if not folder.is_dir() or folder.is_symlink():
         return
     for entry in sorted(folder.iterdir()):
-        left = _LEFT.fullmatch(entry.name)
+        left = _LEFTOVER.fullmatch(entry.name)
         if left is None:
             # A half-deleted checkpoint (its manifest goes first) would block a new one with the same name.
             if entry.name.isdecimal() and not (entry / target_dir.MANIFEST).exists():

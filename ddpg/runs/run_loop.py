@@ -48,9 +48,9 @@ class GracefulStop(Callback):
             return None
         if self._ended_at == agent.num_timesteps or self._ends_anywhere(agent):
             return False
-        return False if self.patience_is_over() else None
+        return False if self.is_overdue() else None
 
-    def patience_is_over(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether a stop was requested, and has waited long enough; called in each step, of evaluations too."""
         if self._request.number is None:
             return False
@@ -102,7 +102,7 @@ def run_to_goal(
     with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
         name = env_id_of(evaluation_env)
         stop = GracefulStop(request)
-        recording = RunRecorder(run, document, agent, evaluation_env, run_state, stop.patience_is_over)
+        recording = RunRecorder(run, document, agent, evaluation_env, run_state, stop.is_overdue)
         with contextlib.closing(recording) as recorder:
             if track is not None:
                 recorder.add_writer(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}"))
@@ -120,7 +120,7 @@ def run_to_goal(
                     raise
                 # A signal to the whole process group may end the vector's processes before it arrives here.
                 if not request.came(within=0.5):
-                    raise _with_location(error, name, run, document, agent, recorder) from error
+                    raise _located_fault(error, name, run, document, agent, recorder) from error
                 _save_and_stop(run, document, agent, recorder, request)
         finish_run(run, agent, name)
 
@@ -185,7 +185,7 @@ def _save_and_stop(
     if exactly:
         request.say(f"{where}; it goes on as if it had not been interrupted with: {resume}")
     else:
-        going_back = _going_back(run, document, agent, path)
+        going_back = _exact_resume_hint(run, document, agent, path)
         request.say(f"{where}, in the middle of episodes, so it is resumed with new ones: {resume}{going_back}")
     try:
         summary = recorder.evaluate_unrecorded(agent, LAST_EVALUATION)
@@ -198,7 +198,7 @@ def _save_and_stop(
         )
 
 
-def _going_back(run: Path, document: dict[str, Any], agent: OffPolicyAgent, path: Path) -> str:
+def _exact_resume_hint(run: Path, document: dict[str, Any], agent: OffPolicyAgent, path: Path) -> str:
     """Return words with the command that resumes a run exactly, from before its checkpoint ``path``, if there is one.
 
     Args:
@@ -211,7 +211,7 @@ def _going_back(run: Path, document: dict[str, Any], agent: OffPolicyAgent, path
     return f"; exactly as if not interrupted: {command_for('resume', run, document, '--checkpoint', before[0])}"
 
 
-def _with_location(
+def _located_fault(
     error: BaseException, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder
 ) -> UsageError:
     """Save the agent, and return the fault with the step and the seed at which it happened."""
@@ -222,7 +222,7 @@ def _with_location(
         kept = f"what was learned since could not be saved ({other})"
     else:
         kept = "what was learned is saved"
-        going_back = "" if exactly else _going_back(run, document, agent, path)
+        going_back = "" if exactly else _exact_resume_hint(run, document, agent, path)
     kind = type(error) if isinstance(error, OwnCodeFault) else EnvironmentFault
     if isinstance(error, UsageError):
         what = str(error)

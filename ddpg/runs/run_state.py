@@ -177,7 +177,7 @@ class MetricsTracker:
         """Stop the clock until the next :meth:`begin`."""
         self.run_state.seconds, self.run_state.compile_seconds = self.seconds(), self.compile_seconds(agent)
 
-    def leave_out(self, seconds: float) -> None:
+    def exclude(self, seconds: float) -> None:
         """Exclude this many seconds since :meth:`begin` from the training time."""
         self._excluded += seconds
 
@@ -189,11 +189,11 @@ class MetricsTracker:
         """Return the seconds of compiling among :meth:`seconds`."""
         return self.run_state.compile_seconds + (agent.compile_seconds or 0.0) - self._compiled
 
-    def note_episode(self, episode: Episode) -> None:
+    def add_episode(self, episode: Episode) -> None:
         """Add a finished episode."""
         self.run_state.recent.append((episode.episode_return, episode.length))
 
-    def note_update(self, metrics: Mapping[str, float]) -> None:
+    def add_update(self, metrics: Mapping[str, float]) -> None:
         """Add the metrics that one or several updates reported."""
         self.run_state.calls += 1
         for name in self.run_state.sums:

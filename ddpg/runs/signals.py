@@ -193,7 +193,7 @@ def _exit(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def nobody_asked(within: float = 0.5) -> bool:
+def interrupted_without_signal(within: float = 0.5) -> bool:
     """Return whether a KeyboardInterrupt was not caused by a signal: we handle signals, and none has arrived.
 
     Args:

@@ -180,7 +180,7 @@ def train(
         }
         run_config.text_of(document)  # refuses values that config.json cannot hold, before anything is written
         if evaluation_interval is not None:
-            _tell_of_cut_episodes(name, document)
+            _warn_of_cut_episodes(name, document)
         if request.number is not None:
             raise KeyboardInterrupt(request.resumable())
         collected.enter_context(_collector(agent, document))
@@ -284,7 +284,7 @@ def resume(
         run_directory.remove_unfinished(run)
         env_id, n_envs, wrappers = (document[name] for name in ("env_id", "n_envs", "wrappers"))
         env, env_id = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
-        path = _newest(run, which)
+        path = _newest_readable(run, which)
         with imports_allowed(allow_import):
             agent = load_agent(path, env, config=config)
         if offline_timesteps is not None:
@@ -302,7 +302,7 @@ def resume(
                     "missing or older; it is drawn"
                 )
                 return run
-            raise UsageError(_nothing_left(run, agent.num_timesteps, document["total_timesteps"], own_goal))
+            raise UsageError(_goal_reached_message(run, agent.num_timesteps, document["total_timesteps"], own_goal))
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
         here = versions_here()
@@ -317,7 +317,7 @@ def resume(
             if int(path.name) > agent.num_timesteps:
                 target_dir.remove_staging(path)
         run_config.write(run, document)
-        _tell_of_cut_episodes(env_id, document)
+        _warn_of_cut_episodes(env_id, document)
         run_loop.run_to_goal(run, document, agent, run_state, request, progress_bar, track)
     return run
 
@@ -351,7 +351,7 @@ def _cuts_episodes(collector: str, dataset: Any, offline_timesteps: int | None) 
     return collector == "local" and (dataset is None or offline_timesteps is not None)
 
 
-def _tell_of_cut_episodes(name: str, document: dict[str, Any]) -> None:
+def _warn_of_cut_episodes(name: str, document: dict[str, Any]) -> None:
     """Say on stderr if a run's evaluations may cut off episodes of training."""
     offline = document["offline_timesteps"]
     if not _cuts_episodes(document["collector"], document["dataset"], offline):
@@ -391,7 +391,7 @@ def _validate_config(config: Any) -> AgentConfig | None:
     return config
 
 
-def _nothing_left(run: Path, steps: int, goal: int, own_goal: int) -> str:
+def _goal_reached_message(run: Path, steps: int, goal: int, own_goal: int) -> str:
     """Return the message that a run of ``steps`` steps has nothing left to do for ``goal``.
 
     A vector of environments may overshoot its run's own goal.
@@ -436,7 +436,7 @@ def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None
         yield
 
 
-def _newest(run: Path, which: str) -> Path:
+def _newest_readable(run: Path, which: str) -> Path:
     """Return the newest checkpoint that can be read, else the oldest; or the checkpoint that ``which`` names."""
     paths = run_directory.checkpoints(run)[::-1]
     if which != "latest" or not paths:

@@ -35,7 +35,7 @@ def test_fps_of_a_resumed_run_counts_its_own_steps_and_seconds(clock):
     agent = agent_at(1000)
     tracker = MetricsTracker(run_state_at(1000, seconds=100.0), agent)
     clock.now += 8
-    tracker.leave_out(3.0)  # an evaluation
+    tracker.exclude(3.0)  # an evaluation
     agent.num_timesteps = 1100
     row = tracker.row(agent)
     assert (row["seconds"], row["compile_seconds"], row["fps"]) == (105.0, 0.0, 20.0)
@@ -90,14 +90,14 @@ def test_a_row_holds_means_and_counts_since_the_last_one(clock):
     row = tracker.row(agent)
     assert (row["clipped_actions"], row.keys() & {"loss", "ep_rew_mean", "n_updates"}) == (3, set())
     for loss, episode in ((1.0, (10.0, 4)), (4.0, (20.0, 8))):
-        tracker.note_update({"loss": loss})
-        tracker.note_episode(types.SimpleNamespace(episode_return=episode[0], length=episode[1]))
+        tracker.add_update({"loss": loss})
+        tracker.add_episode(types.SimpleNamespace(episode_return=episode[0], length=episode[1]))
     agent.num_timesteps, agent.counts = 20, {"clipped_actions": 9}
     row = tracker.row(agent)
     assert (row["loss"], row["ep_rew_mean"], row["ep_len_mean"], row["n_updates"]) == (2.5, 15.0, 6.0, 5.0)
     assert row["clipped_actions"] == 2
     assert tracker.run_state.logged == 20
-    tracker.note_update({"loss": 8.0})
+    tracker.add_update({"loss": 8.0})
     assert tracker.row(agent)["loss"] == 8.0
 
 
