@@ -12,12 +12,13 @@ before that step. The result does not depend on whether the step or the updates 
 :class:`OfflineLoop` first makes updates from the replay memory alone, then steps the environment.
 """
 
+import concurrent.futures
 import contextlib
 import math
 import queue
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,11 +37,20 @@ ROUNDING = 1e-9  # tolerance for owed updates: above the rounding error of sums,
 
 
 class BackgroundThread:
-    """A thread that runs one function at a time; made by :func:`background_thread`."""
+    """A thread that runs one function at a time, within the ``with`` block of this object.
+
+    It is a daemon, so that a function which never ends does not keep the process alive.
+    """
 
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue = queue.SimpleQueue()
-        self._results: queue.SimpleQueue = queue.SimpleQueue()
+
+    def __enter__(self) -> "BackgroundThread":
+        threading.Thread(target=self._serve, name="ddpg-background", daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._tasks.put(None)
 
     def run_both(self, background: Callable[[], Result], foreground: Callable[[], Any]) -> Result:
         """Call ``background`` in the thread and ``foreground`` in the calling thread, and wait for both.
@@ -52,42 +62,23 @@ class BackgroundThread:
             BaseException: if one of them raised: the exception of ``foreground``, once ``background`` has ended too,
                 otherwise that of ``background``.
         """
-        self._tasks.put(background)
+        future: concurrent.futures.Future[Result] = concurrent.futures.Future()
+        self._tasks.put((background, future))
         del background
         try:
             foreground()
         finally:
-            result, error = self._results.get()
-        if error is not None:
-            raise error
-        return result
+            concurrent.futures.wait([future])
+        return future.result()
 
-    def serve(self) -> None:
-        """Run tasks until :meth:`end`: the thread's main function."""
+    def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
-            result = error = None
+            function, future = task
             try:
-                result = task()
-            except BaseException as raised:
-                error = raised
-            del task  # otherwise its closure stays alive until the next task
-            self._results.put((result, error))
-            del result, error
-
-    def end(self) -> None:
-        """Let the thread end after its current task."""
-        self._tasks.put(None)
-
-
-@contextlib.contextmanager
-def background_thread() -> Iterator[BackgroundThread]:
-    """Yield a :class:`BackgroundThread`; a daemon, so that a task which never ends does not keep the process alive."""
-    made = BackgroundThread()
-    threading.Thread(target=made.serve, name="ddpg-beside", daemon=True).start()
-    try:
-        yield made
-    finally:
-        made.end()
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+            del task, function, future  # otherwise they stay alive until the next task
 
 
 class LearnLoop:
@@ -145,11 +136,14 @@ class LearnLoop:
         self._check_steps_per_call(agent, goal)
         callbacks.on_training_start(agent, goal)
         self._callbacks = callbacks
+        overlap = agent.config.overlap
+        thread: contextlib.AbstractContextManager = BackgroundThread() if overlap else contextlib.nullcontext()
         try:
-            with self._thread(agent.config):
+            with thread as self._step_thread:
                 while agent.num_timesteps < goal and not self._stop_requested:
                     self._step(agent, goal, callbacks)
         finally:
+            self._step_thread = None
             if _scheduled(agent.config):
                 agent.scale_learning_rates(1.0)
             try:
@@ -171,18 +165,6 @@ class LearnLoop:
                 f"{goal} steps, and the last call has those of the run's end, 0 with 'linear' and 'cooldown'; lower it",
                 stacklevel=users_level(),
             )
-
-    @contextlib.contextmanager
-    def _thread(self, config: AgentConfig) -> Iterator[None]:
-        """With ``overlap``, run a background thread for environment steps within the block."""
-        if not config.overlap:
-            yield
-            return
-        try:
-            with background_thread() as self._step_thread:
-                yield
-        finally:
-            self._step_thread = None
 
     def _start(self, agent: Agent) -> EnvRunner:
         # The step is part of the seed, so that a resumed agent does not see its first episodes again.

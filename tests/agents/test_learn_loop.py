@@ -120,7 +120,7 @@ def test_an_interrupted_agent_resumes_exactly(tmp_path):
 
 def no_update_thread_is_left():
     for thread in threading.enumerate():
-        if thread.name == "ddpg-beside":
+        if thread.name == "ddpg-background":
             thread.join(LIMIT)
             assert not thread.is_alive()
     return True
