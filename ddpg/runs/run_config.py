@@ -3,7 +3,6 @@
 The file is validated before use.
 """
 
-import hashlib
 import importlib.metadata
 import json
 import platform
@@ -68,7 +67,7 @@ def text_of(fields: dict[str, Any]) -> str:
         UsageError: if :func:`read` would refuse the text, so that the run could not be resumed.
     """
     whole = {"format": FORMAT, **fields}
-    whole[_DIGEST] = _checksum(whole)
+    whole[_DIGEST] = safe_json.document_sha256(whole, _DIGEST)
     text = json.dumps(whole, indent=2) + "\n"
     try:
         convert("a run:", safe_json.parse_json("a run", text.encode()), _RunConfig)
@@ -92,15 +91,11 @@ def read(run: Path) -> dict[str, Any]:
         with_defaults = msgspec.structs.asdict(convert(f"{path}:", found, _RunConfig))
     except FileFault as error:
         raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}{_ADVICE}") from None
-    if found.pop(_DIGEST) != _checksum(found):
+    if found[_DIGEST] != safe_json.document_sha256(found, _DIGEST):
         raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
     fields = with_defaults | found
     del fields["format"], fields[_DIGEST]
     return fields
-
-
-def _checksum(fields: dict[str, Any]) -> str:
-    return hashlib.sha256(safe_json.canonical_json(fields)).hexdigest()
 
 
 _ALWAYS = ("ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy", "llvmlite")
