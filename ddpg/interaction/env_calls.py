@@ -7,6 +7,7 @@ directory and the umask. State that this package does not use stays changed: env
 random states.
 
 A vector's environments are wrapped in :class:`CheckedEnv`, so that their failures reach the caller with their cause.
+Its processes can have a time limit (:class:`StepTimeout`), and are ended when one of them fails.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Transitions and episodes, which environments yield and the replay buffer stores, and the checks of their values.
 
 An :class:`ObservationReader` checks the observations that environments return and copies them, because an environment
-may write every observation into the same array. A :class:`FaultCounter` raises the faults that are found, or drops them.
+may write every observation into the same array. A :class:`FaultCounter` raises the faults found, or drops them.
 """
 
 import contextlib

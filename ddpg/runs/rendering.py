@@ -427,11 +427,11 @@ def _registration(env_id: str) -> str | None:
     spec = _registered(env_id)
     if spec is None:
         return None
-    entry_points = {name: _name_of(getattr(spec, name)) for name in ("entry_point", "vector_entry_point")}
-    if spec.entry_point is not None and entry_points["entry_point"] is None:
+    entry_point, vector_entry_point = _name_of(spec.entry_point), _name_of(spec.vector_entry_point)
+    if spec.entry_point is not None and entry_point is None:
         return None
     try:
-        return dataclasses.replace(spec, **entry_points).to_json()
+        return dataclasses.replace(spec, entry_point=entry_point, vector_entry_point=vector_entry_point).to_json()
     except Exception:  # copying or encoding a keyword argument can raise anything
         return None
 

@@ -217,7 +217,7 @@ def _downscale(picture: Image.Image, widest: int) -> Image.Image:
     return picture.resize((widest, max(1, round(picture.height * widest / picture.width))), Image.Resampling.LANCZOS)
 
 
-SUFFIXES = {".gif": GifWriter, ".mp4": VideoWriter}
+SUFFIXES: dict[str, type[GifWriter] | type[VideoWriter]] = {".gif": GifWriter, ".mp4": VideoWriter}
 
 
 def check_video_path(path: str | Path) -> Path:
