@@ -183,6 +183,11 @@ def validate_int(value: Any, what: str, at_least: int, at_most: int = LARGEST_IN
     return int(value)
 
 
+def validate_optional_int(value: Any, what: str, at_least: int) -> int | None:
+    """Return ``None``, or what :func:`validate_int` returns; errors as for it."""
+    return None if value is None else validate_int(value, what, at_least)
+
+
 def validate_float(value: Any, what: str, at_least: float = -LARGEST, at_most: float = LARGEST) -> float:
     """Return a finite real number as a float.
 

@@ -17,7 +17,7 @@ from ddpg.interaction.env_calls import env_name
 from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper
 from ddpg.interaction.spaces import spaces_of
 from ddpg.interaction.transitions import MAX_FAULTS_IN_A_ROW, Episode, Passthrough
-from ddpg.interaction.validation import validate_bool, validate_int
+from ddpg.interaction.validation import validate_bool, validate_int, validate_optional_int
 
 _SEEDS = 2**63  # derived seeds wrap around here, so that every training seed has valid ones
 
@@ -145,9 +145,7 @@ def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, i
     Raises:
         UsageError: if ``episodes`` is below 1, ``seed`` is below 0, or ``policy`` has no ``predict``.
     """
-    episodes = validate_int(episodes, "episodes", at_least=1)
-    if seed is not None:
-        seed = validate_int(seed, "seed", at_least=0)
+    episodes, seed = validate_int(episodes, "episodes", at_least=1), validate_optional_int(seed, "seed", at_least=0)
     if not callable(getattr(policy, "predict", None)):
         raise UsageError(
             f"policy={brief(policy)} has no method predict(observation, deterministic=) -> (action, state); "

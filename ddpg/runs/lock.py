@@ -97,10 +97,8 @@ def _is_locked(path: Path) -> bool:
 
 
 def _is_flocked(file: BinaryIO) -> bool:
-    try:
-        fcntl.flock(
-            file, fcntl.LOCK_SH | fcntl.LOCK_NB
-        )  # shared, so that another process that checks at the same time does not take us for the owner
+    try:  # a shared lock, so that another process that checks at the same time does not take us for the owner
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):  # the lock is held
             return True

@@ -13,7 +13,7 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config.name_hints import CHECKPOINT_CALLBACK, EVAL_CALLBACK, refuse_unknown
 from ddpg.errors import UsageError, brief, file_faults, format_error
 from ddpg.interaction.env_runner import Episode
-from ddpg.interaction.validation import validate_bool, validate_int, validate_path
+from ddpg.interaction.validation import validate_bool, validate_int, validate_optional_int, validate_path
 from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config
 from ddpg.runs.evaluation import Evaluation, evaluate, evaluation_seed, is_learning_env
@@ -70,7 +70,7 @@ class EvalCallback(Periodic):
             if best_model_save_path is None
             else validate_path(best_model_save_path, "best_model_save_path") / "best_model"
         )
-        self._seed = seed if seed is None else validate_int(seed, "seed", at_least=0)
+        self._seed = validate_optional_int(seed, "seed", at_least=0)
         self.evaluations: list[tuple[int, Evaluation]] = []
         self.best_mean_reward = self.last_mean_reward = float("-inf")
 

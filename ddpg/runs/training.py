@@ -27,6 +27,7 @@ from ddpg.interaction.validation import (
     validate_bool,
     validate_int,
     validate_names,
+    validate_optional_int,
     validate_path,
     validate_text,
 )
@@ -123,11 +124,11 @@ def train(
     check_not_importing("train")
     for what, value in (("env_id", env_id), ("vectorization", vectorization), ("collector", collector)):
         validate_text(value, what, "a name")
-    seed = _validate_optional_int(seed, "seed", 0)
-    total_timesteps = _validate_optional_int(total_timesteps, "total_timesteps", 1)
-    evaluation_interval = _validate_optional_int(evaluation_interval, "evaluation_interval", 1)
+    seed = validate_optional_int(seed, "seed", 0)
+    total_timesteps = validate_optional_int(total_timesteps, "total_timesteps", 1)
+    evaluation_interval = validate_optional_int(evaluation_interval, "evaluation_interval", 1)
     evaluation_episodes = validate_int(evaluation_episodes, "evaluation_episodes", 1)
-    offline_timesteps = _validate_optional_int(offline_timesteps, "offline_timesteps", 0)
+    offline_timesteps = validate_optional_int(offline_timesteps, "offline_timesteps", 0)
     progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
     diagnose = validate_bool(diagnose, "diagnose")
     wrappers, root = validate_names(wrappers, "wrappers"), validate_path(root, "root")
@@ -267,8 +268,8 @@ def resume(
             raise UsageError(f"{name}={brief(value)} is for a run with {where}, and {run} has none; leave it out")
         if value is not None:
             document[name] = value
-    document["workers"] = _validate_optional_int(document["workers"], "workers", 1)
-    offline_timesteps = _validate_optional_int(offline_timesteps, "offline_timesteps", 0)
+    document["workers"] = validate_optional_int(document["workers"], "workers", 1)
+    offline_timesteps = validate_optional_int(offline_timesteps, "offline_timesteps", 0)
     if offline_timesteps is not None and document["dataset"] is None:
         raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set, and {run} has none")
     names = references_of(document) if config is None else [document["env_id"]]
@@ -320,11 +321,6 @@ def resume(
         _warn_of_cut_episodes(env_id, document)
         run_loop.run_to_goal(run, document, agent, run_state, request, progress_bar, track)
     return run
-
-
-def _validate_optional_int(value: Any, what: str, at_least: int) -> int | None:
-    """Return ``None``, or what :func:`validate_int` returns."""
-    return None if value is None else validate_int(value, what, at_least)
 
 
 def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int) -> None:
