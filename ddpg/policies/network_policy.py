@@ -64,7 +64,7 @@ class NumpyPolicy:
 class SessionPolicy:
     """μ(s) by one cached session call: for networks with ops that have no NumPy counterpart."""
 
-    program = None
+    program = None  # unlike a NumpyPolicy
     variables = ()
 
     def __init__(

@@ -257,6 +257,7 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
             the process that renders it.
         OSError: if the file cannot be written; an existing file is kept.
     """
+    path = check_video_path(path)  # before an environment is made
     with _renderer_of(env) as renderer:
         return record_episodes(policy, renderer, path, episodes, seed)
 
