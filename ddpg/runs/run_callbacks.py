@@ -272,16 +272,15 @@ class TrackerCallback(LogCallback):
     def __init__(self, tracker: Any, log_interval: int = 1_000, **options: Any):
         super().__init__(log_interval)
         tracker = as_tracker(tracker, "tracker")
-        has = {name: callable(getattr(tracker, name, None)) for name in ("init", "log", "finish")}
-        if not has["log"] or (has["init"] and not has["finish"]):
-            missing = ", ".join(name for name, there in has.items() if not there)
+        begins = callable(getattr(tracker, "init", None))
+        if begins and not callable(getattr(tracker, "finish", None)):
             raise UsageError(
-                f"tracker={brief(tracker)} has no {missing}; give 'wandb', 'mlflow' or 'trackio', such a "
-                "module, or a run that you began"
+                f"tracker={brief(tracker)} has no finish; give 'wandb', 'mlflow' or 'trackio', such a module, or a run "
+                "that you began"
             )
-        if options and not has["init"]:
+        if options and not begins:
             raise UsageError(f"tracker={brief(tracker)} has no init to pass {', '.join(options)} to")
-        self._tracker, self._begins, self._options = tracker, has["init"], options
+        self._tracker, self._begins, self._options = tracker, begins, options
 
     def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> LogWriter:
         if self._begins:

@@ -1,7 +1,6 @@
 """Make W&B, MLflow and Trackio look alike to the loggers; each is imported only when a run names it."""
 
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 from ddpg.errors import UsageError, brief, did_you_mean, import_optional
@@ -46,17 +45,15 @@ def as_tracker(tracker: Any, what: str = "track") -> Any:
         what: the argument's name, for messages.
 
     Raises:
-        UsageError: if the name is unknown, or the package is not installed.
+        UsageError: if it is none of these, or the package is not installed.
     """
     if isinstance(tracker, str):
-        tracker = _imported(tracker, what)
-    if not callable(getattr(tracker, "log", None)) and not callable(getattr(tracker, "log_metrics", None)):
+        if tracker not in TRACKERS:
+            hint = did_you_mean(tracker, TRACKERS)
+            raise UsageError(f"{what}={brief(tracker)} is not one of {', '.join(TRACKERS)}{hint}")
+        tracker = import_optional(tracker, f"{what}={tracker!r}", f"install it: pip install {tracker}")
+    if all(callable(getattr(tracker, name, None)) for name in ("start_run", "log_metrics", "end_run")):
+        return MLflow(tracker)
+    if not callable(getattr(tracker, "log", None)):
         raise UsageError(f"{what}={brief(tracker)} is neither one of {', '.join(TRACKERS)} nor an object with log()")
-    is_mlflow = all(callable(getattr(tracker, name, None)) for name in ("start_run", "log_metrics", "end_run"))
-    return MLflow(tracker) if is_mlflow else tracker
-
-
-def _imported(name: str, what: str) -> ModuleType:
-    if name not in TRACKERS:
-        raise UsageError(f"{what}={brief(name)} is not one of {', '.join(TRACKERS)}{did_you_mean(name, TRACKERS)}")
-    return import_optional(name, f"{what}={name!r}", f"install it: pip install {name}")
+    return tracker
