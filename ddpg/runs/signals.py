@@ -193,10 +193,6 @@ def _exit(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def interrupted_without_signal(within: float = 0.5) -> bool:
-    """Return whether a KeyboardInterrupt was not caused by a signal: we handle signals, and none has arrived.
-
-    Args:
-        within: seconds to wait for a signal that is still being delivered.
-    """
-    return _watching is not None and not _watching.came(within)
+def interrupted_without_signal() -> bool:
+    """Return whether no signal caused a KeyboardInterrupt: we handle signals, and none arrives within half a second."""
+    return _watching is not None and not _watching.came(within=0.5)
