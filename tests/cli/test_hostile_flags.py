@@ -67,7 +67,7 @@ def no_work(monkeypatch, tmp_path):
         *("studies.scheduler.engine_of", "studies.tuning.engine_of"),
     ):
         monkeypatch.setattr(f"ddpg.{name}", begin)
-    # Nor does the drawing process start, which would be slow for so many values.
+    # Nor does the rendering process start, which would be slow for so many values.
     drawn = types.SimpleNamespace(spaces=None)
     monkeypatch.setattr("ddpg.runs.saved_policy.drawing", lambda env_id, wrappers: contextlib.nullcontext(drawn))
 

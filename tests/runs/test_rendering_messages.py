@@ -1,4 +1,4 @@
-"""Messages of the drawing process: values arrive unchanged, and no message can run code."""
+"""Messages of the rendering process: values arrive unchanged, and no message can run code."""
 
 import io
 import pickle
