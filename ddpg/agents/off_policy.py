@@ -2,26 +2,27 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium as gym
 
-from ddpg.agents import resource_limits, state
+from ddpg.agents import resource_limits
 from ddpg.agents.base import Agent
 from ddpg.agents.callbacks import Callback, CallbackList, ProgressBar, as_callbacks
 from ddpg.agents.learn_loop import LearnLoop
-from ddpg.agents.tf_agent import exclusive
+from ddpg.agents.tf_agent import check_variables, exclusive
 from ddpg.algorithms.registry import ALGORITHMS, algorithm_named, algorithm_of
 from ddpg.checkpoints import checkpoint
-from ddpg.config.algorithm_options import AgentConfig, DDPGConfig, DQNConfig
+from ddpg.checkpoints.space_json import describe_space, restore_space
+from ddpg.config.algorithm_options import NETWORKS, AgentConfig, DDPGConfig, DQNConfig
 from ddpg.config.name_hints import LEARN, refuse_unknown
 from ddpg.errors import UsageError, brief
 from ddpg.exports.export import export
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction.env_calls import check_timeout
-from ddpg.interaction.spaces import algorithm_for, spaces_of
+from ddpg.interaction.spaces import algorithm_for, same_space, spaces_of
 from ddpg.interaction.validation import validate_bool, validate_int, validate_path, validate_text
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
@@ -135,7 +136,7 @@ class OffPolicyAgent(Agent):
         Raises:
             UsageError: if ``path`` exists and is not a checkpoint; it is left as it is.
         """
-        return checkpoint.write(validate_path(path), *state.capture(self, validate_bool(replay, "replay")))
+        return checkpoint.write(validate_path(path), *capture(self, validate_bool(replay, "replay")))
 
     @classmethod
     def load(
@@ -165,15 +166,15 @@ class OffPolicyAgent(Agent):
         manifest, groups = checkpoint.read(found)
         if manifest["kind"] != cls.__name__:
             raise UsageError(f"{path} is a checkpoint of {manifest['kind']}; load it with {manifest['kind']}.load")
-        spaces = state.fitting_env(manifest, env)
+        spaces = fitting_env(manifest, env)
         if config is None:
-            config = state.config_of(manifest, networks)
+            config = config_of(manifest, networks)
             resource_limits.check_options(found, config, spaces_of(spaces), groups.get("variables", {}))
         try:
             agent = cls(spaces, config, manifest["seed"], **networks)
         except MemoryError as error:
             raise UsageError(f"checkpoint {found} asks for more memory than there is ({error})") from None
-        state.restore(agent, manifest, groups)
+        restore(agent, manifest, groups)
         return agent
 
     @exclusive
@@ -209,6 +210,99 @@ class OffPolicyAgent(Agent):
         validate_path(path)
         export(path, kind, ActingPolicy.of(self), quantize, name)
         return Path(path)
+
+
+def capture(agent: OffPolicyAgent, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
+    """Return the manifest and the arrays of a checkpoint: everything that learning reads or writes.
+
+    Learning rates are options, so they are not among the variables. The environment's state is not included: learning
+    continues with a new episode.
+    """
+    groups = {"variables": agent.get_parameters()}
+    if replay:
+        groups["replay"] = agent.memory.sampler.state()
+    if statistics := agent.memory.statistics():
+        groups["statistics"] = statistics
+    if noise := agent.behaviour.state():
+        groups["noise"] = noise
+    manifest = {
+        "kind": type(agent).__name__,
+        "algorithm": algorithm_of(agent.config),
+        "config": agent.config.to_json(),
+        "observation_space": describe_space(agent.observation_space),
+        "action_space": describe_space(agent.action_space),
+        "seed": agent.seed,
+        "num_timesteps": agent.num_timesteps,
+        "own_steps": agent.replay.own,
+        "num_updates": agent.num_updates,
+        "owed_updates": agent.loop.owed_updates,
+        "largest_reward": agent.largest_reward,
+        "random_states": {name: rng.bit_generator.state for name, rng in agent.generators.items()},
+    }
+    return manifest, groups
+
+
+def restore(agent: OffPolicyAgent, manifest: dict[str, Any], groups: checkpoint.Groups) -> None:
+    """Restore a captured state into an agent that was just made with the same options.
+
+    Raises:
+        UsageError: if its variables or random generators differ from the checkpoint's; nothing is set then.
+    """
+    there, here = manifest["config"], agent.config.to_json()
+    changed = [name for name in there.keys() & here.keys() if there[name] != here[name]]
+    differences = [f"{name} was {there[name]!r} and is {here[name]!r}" for name in sorted(changed)]
+    advice = "; ".join(["pass the configuration and networks it was made with", *differences])
+    check_variables(agent.global_variables, groups.get("variables", {}), "the checkpoint", advice)
+    if agent.generators.keys() != manifest["random_states"].keys():
+        raise UsageError(
+            f"the checkpoint has random states of {sorted(manifest['random_states'])}, expected those of "
+            f"{sorted(agent.generators)}; take another checkpoint"
+        )
+    if "replay" in groups:
+        agent.memory.sampler.restore(groups["replay"])
+    agent.memory.restore_statistics(groups.get("statistics", {}))
+    agent.assign(groups["variables"])
+    agent.behaviour.restore(groups.get("noise", {}))
+    agent.num_timesteps = manifest["num_timesteps"]
+    agent.replay.own = manifest.get("own_steps", agent.replay.own)  # not saved by earlier versions
+    agent.updater.num_updates = manifest["num_updates"]
+    agent.loop.owed_updates = manifest["owed_updates"]
+    agent.largest_reward = manifest["largest_reward"]
+    for name, generator in agent.generators.items():
+        generator.bit_generator.state = manifest["random_states"][name]
+
+
+def config_of(manifest: dict[str, Any], networks: Mapping[str, Any]) -> AgentConfig:
+    """Return the options that were saved.
+
+    Args:
+        manifest: the checkpoint's.
+        networks: the user's own networks, passed again, by option name.
+
+    Raises:
+        UsageError: if this version does not know the algorithm, an option was a callable (which no file can hold) and
+            is not passed again, or an option names user code that is not allowed to be imported.
+    """
+    again = {name: network for name, network in networks.items() if name in NETWORKS and network is not None}
+    return algorithm_named(manifest["algorithm"]).config.from_json(manifest["config"] | again)
+
+
+def fitting_env(manifest: dict[str, Any], env: Any) -> Any:
+    """Return ``env`` if its spaces are the saved ones; if ``env`` is None, the saved pair of spaces.
+
+    Raises:
+        UsageError: if the spaces differ.
+    """
+    saved = tuple(restore_space(manifest[name]) for name in ("observation_space", "action_space"))
+    if env is None:
+        return saved
+    for name, given, expected in zip(("observation", "action"), spaces_of(env), saved, strict=True):
+        if not same_space(given, expected):
+            raise UsageError(
+                f"the environment's {name} space is {given}, the checkpoint's is {expected}; "
+                "load it with the environment it was trained in"
+            )
+    return env
 
 
 def agent_for(action_space: gym.Space, config: AgentConfig | None = None) -> type[OffPolicyAgent]:

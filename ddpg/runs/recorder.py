@@ -10,9 +10,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from ddpg.agents import state
 from ddpg.agents.callbacks import Callback
-from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.agents.off_policy import OffPolicyAgent, capture
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.errors import FileFault, UsageError
 from ddpg.interaction.env_calls import env_name
@@ -312,7 +311,7 @@ class RunRecorder(Callback):
         for writer in self._writers:
             writer.flush()
         self._run_state.tables = self._tables.digests()
-        manifest, groups = state.capture(agent, replay=True)
+        manifest, groups = capture(agent, replay=True)
         seconds, compile_seconds = self._metrics.seconds(), self._metrics.compile_seconds(agent)
         groups[RUN_STATE] = self._run_state.arrays(agent.counts, seconds, compile_seconds)
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)

@@ -13,7 +13,7 @@ from environments import Counting
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
-from ddpg.agents import resource_limits, state
+from ddpg.agents import off_policy, resource_limits
 from ddpg.checkpoints import checkpoint
 from ddpg.checkpoints.space_json import restore_space
 
@@ -156,11 +156,11 @@ WRONG = (*NUMBERS, None, "", "x", "\N{SNOWMAN}\n", [], [0], [2**53], {"custom": 
 def test_any_option_is_refused_or_within_the_limits(path):
     """The check runs before anything is built. Networks are not built here, which would take long."""
     found = manifest(path)
-    spaces = state.fitting_env(found, None)
+    spaces = off_policy.fitting_env(found, None)
     for name in found["config"]:
         for value in WRONG:
             try:
-                config = state.config_of({**found, "config": {**found["config"], name: value}}, {})
+                config = off_policy.config_of({**found, "config": {**found["config"], name: value}}, {})
                 resource_limits.check_options(path, config, spaces, {"W": np.zeros(156)})
             except UsageError:
                 continue
