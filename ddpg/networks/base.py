@@ -130,10 +130,14 @@ class NumericMethods:
         if session is None:
             raise UsageError(
                 f"no default session for the numeric methods of the {self._owner}; call them inside "
-                "`with tf.compat.v1.Session().as_default():`, after global_variables_initializer()"
+                "`with tf.compat.v1.Session().as_default():`, after global_variables_initializer(); those of an agent "
+                "inside `with agent.session.as_default():`"
             )
         if session.graph is not self._graph:
-            raise UsageError(f"the default session runs another graph than the one the {self._owner} was built in")
+            raise UsageError(
+                f"the default session runs another graph than the one the {self._owner} was built in; an agent's "
+                "networks need `with agent.session.as_default():`"
+            )
         with _BUILDING:
             if name not in self._built:
                 self._built[name] = self._build(name, function, arrays)

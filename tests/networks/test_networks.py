@@ -326,12 +326,12 @@ def test_networks_are_built_in_a_graph(observation_space, action_space):
 
 def test_numeric_methods_need_a_default_session(observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space)
-    with refuses(UsageError, "session"):
+    with refuses(UsageError, "session agent.session"):
         actor.predict(np.zeros((1, 3)))
     with (
         tf.Graph().as_default(),
         v1.Session().as_default(),
-        refuses(UsageError, "graph"),
+        refuses(UsageError, "graph agent.session"),
     ):
         actor.predict(np.zeros((1, 3)))
 
