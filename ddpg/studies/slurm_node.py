@@ -35,7 +35,7 @@ from ddpg.runs.env_factory import check_imports
 from ddpg.studies import slurm_commands
 from ddpg.studies.cell_process import CellProcess, cell_environment
 from ddpg.studies.study import Cell, Group
-from ddpg.studies.study_folder import CellFolder, read_record
+from ddpg.studies.study_folder import SLURM, CellFolder, read_record
 
 REQUEUE, STOP = "USR1", "USR2"
 _WAIT = 1.0  # seconds between two polls of a cell that another process trains
@@ -44,7 +44,6 @@ _NO_PROGRESS = (
     "its time limit came before it had made a step; give its jobs longer (--slurm-time), or more checkpoints with a "
     "smaller evaluation_interval"
 )
-FOLDER = ".slurm"  # begins with a dot, so it cannot be the name of a configuration
 _CELLS = "cells.json"
 # Not ``-m``: it would import from the working directory first (the empty entry of sys.path).
 _NODE_MAIN = "import sys;sys.path[:]=filter(None,sys.path);from ddpg.studies.slurm_node import main;sys.exit(main())"
@@ -71,7 +70,7 @@ class CellBatch:
     """
 
     def __init__(self, root: Path, number: int):
-        self.path = root / FOLDER / str(number)
+        self.path = root / SLURM / str(number)
         self.name = f"{job_prefix(root)}{number}"
 
     @property
@@ -146,7 +145,7 @@ def job_prefix(root: Path) -> str:
 
 def batch_numbers(root: Path) -> list[int]:
     """Return the numbers of the existing batches."""
-    folder = root / FOLDER
+    folder = root / SLURM
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal()) if folder.is_dir() else []
 
 

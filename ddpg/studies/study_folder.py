@@ -26,6 +26,7 @@ from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 from ddpg.runs.report import allow_import_flags, as_argument
 from ddpg.studies.study import FILES, Cell, Group
 
+SLURM = ".slurm"  # begins with a dot, so it cannot be the name of a configuration
 TUNING_PLAN = "tuning.json"  # marks the folder of a tuning, into which no study is written
 
 
@@ -168,13 +169,13 @@ def write_study(root: Path, study: Path, groups: Sequence[Group]) -> None:
     """Write a study into its folder, or add new cells to the study that is in the folder already.
 
     Raises:
-        UsageError: if a cell of the study in the folder was removed or changed; the message names the difference. Also
-            if the folder is that of a tuning.
+        UsageError: if a cell of the study in the folder that has a run was removed or changed; the message names the
+            difference. Also if the folder is that of a tuning.
     """
     if (root / TUNING_PLAN).exists():
         raise UsageError(f"{root} is the folder of a tuning; give another --root")
     if (root / FILES.cells).exists():
-        check_same(root, read_cells(root), groups)
+        check_same(root, [group for group in read_cells(root) if _has_begun(root, group)], groups)
     record = json.dumps({"format": 1, "groups": msgspec.to_builtins(list(groups))})
     if len(record) >= safe_json.LARGEST:
         raise UsageError(f"{study} has {len(groups)} configurations in environments, too many for one; make it several")
@@ -182,6 +183,14 @@ def write_study(root: Path, study: Path, groups: Sequence[Group]) -> None:
     if not (copy.exists() and copy.samefile(study)):
         atomic_write.write_text(copy, study.read_bytes().decode())
     atomic_write.write_text(root / FILES.cells, f"{record}\n")
+
+
+def _has_begun(root: Path, group: Group) -> bool:
+    """Return whether a cell of a group has a run, or is about to have one."""
+    if (root / SLURM).exists():  # a job that waits holds the options with which it was submitted
+        return True
+    folders = (CellFolder(root, Cell(group, seed)) for seed in group.seeds)
+    return any(folder.run is not None or folder.state == "running" for folder in folders)
 
 
 def read_cells(root: Path) -> list[Group]:

@@ -1,5 +1,6 @@
 """A study's file: validation, the cells that it defines, and the settings that must not change in its folder."""
 
+import contextlib
 import errno
 import os
 
@@ -13,8 +14,10 @@ from ddpg.cli.train import Train
 from ddpg.config.options import as_toml, from_toml
 from ddpg.config.presets import preset_config
 from ddpg.config.toml_file import read_toml
-from ddpg.studies.study import FILES, cells_of, read_study
-from ddpg.studies.study_folder import check_same, read_cells, write_study
+from ddpg.runs.lock import lock_cell_log
+from ddpg.studies.study import FILES, Cell, cells_of, read_study
+from ddpg.studies.study_folder import CellFolder, check_same, read_cells, write_study
+from tests.small_studies import train_by_hand
 
 FULL_STUDY = """
 seeds = 2
@@ -137,6 +140,7 @@ def test_a_folder_with_other_preset_options_is_refused_in_one_line(tmp_path):
     (preset, *_) = groups = read_study(path)
     old = msgspec.structs.replace(preset, options=preset.options | {"learning_starts": 1_000})
     write_study(tmp_path, path, [old])
+    train_by_hand(CellFolder(tmp_path, Cell(old, 0)), [])
     with refuses(UsageError, "learning_starts of 'preset' in Pendulum-v1 was 1000 and is now 200", "--root") as caught:
         write_study(tmp_path, path, groups)
     assert "\n" not in str(caught.value)
@@ -305,6 +309,29 @@ def test_a_folder_accepts_added_cells_and_no_other_change(tmp_path):
     check_same(root, groups, [changed(first, seeds=[2, 1, 0]), *groups[1:]])
     # An option that is newer than the folder had its default value.
     check_same(root, [changed(first, options={n: v for n, v in first.options.items() if n != "atoms"})], groups)
+
+
+def test_cells_without_a_run_may_change(tmp_path):
+    """Such as those of a study that was interrupted while its first cells were starting."""
+    path = study_file(tmp_path, FULL_STUDY)
+    (tmp_path / "own.toml").write_text("")
+    first, *others = groups = read_study(path)
+    root, longer = tmp_path / "out", msgspec.structs.replace(first, total_timesteps=501)
+    cell_folder = CellFolder(root, Cell(first, first.seeds[1]))
+    cell_folder.path.mkdir(parents=True)
+    cell_folder.failed.write_text('{"why": "no disk"}')
+    write_study(root, path, groups)
+    write_study(root, path, [longer, *others])
+    assert read_cells(root)[0].total_timesteps == 501
+    (root / ".slurm").mkdir()  # a job may wait, which holds the old options
+    with refuses(UsageError, "total_timesteps"):
+        write_study(root, path, groups)
+    (root / ".slurm").rmdir()
+    with contextlib.closing(lock_cell_log(cell_folder.log)), refuses(UsageError, "total_timesteps"):
+        write_study(root, path, groups)
+    train_by_hand(CellFolder(root, Cell(longer, first.seeds[1])), [])
+    with refuses(UsageError, "total_timesteps"):
+        write_study(root, path, groups)
 
 
 def test_a_study_resumes_from_its_own_copy(tmp_path, monkeypatch):
