@@ -10,13 +10,14 @@ since then; a constant added to every return does not change them as long as the
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ddpg.checkpoints.safe_json import printable
+from ddpg.config.algorithm_options import NETWORKS
 from ddpg.errors import UsageError
 from ddpg.policies.schedules import RATE_SCHEDULES
 from ddpg.progress import print_to_stderr
@@ -56,6 +57,8 @@ _RUN_SETTINGS = (
     *("evaluation_episodes", "n_envs", "vectorization", "collector", "workers"),
     *("dataset", "offline_timesteps"),
 )
+# Options that describe the supplied hidden layers.
+_LAYERS = ("hidden", "activation", "norm", "critic_norm", "block", "action_layer", "network")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,9 +270,16 @@ def _curve(env_id: str, label: str, runs: Sequence[Run], against: str, measure: 
     return Curve(env_id, label, len(runs), grid, *centre_and_interval(values, measure))
 
 
+def used_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's options, without those of the supplied layers if all its networks are the user's own."""
+    networks = [name for name in NETWORKS if name in config]
+    own = bool(networks) and None not in (config[name] for name in networks)
+    return {name: value for name, value in config.items() if not (own and name in _LAYERS)}
+
+
 def _options(run: Run) -> dict[str, Any]:
     document = run.document
-    options = {"algorithm": document["algorithm"], **document["config"]}
+    options = {"algorithm": document["algorithm"], **used_options(document["config"])}
     if any(options.get(name) not in (None, "constant") for name in RATE_SCHEDULES):
         options["total_timesteps"] = document["total_timesteps"]
     wrappers = "+".join(document["wrappers"]) or None

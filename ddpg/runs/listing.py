@@ -16,7 +16,7 @@ from ddpg.errors import UsageError
 from ddpg.exports import zoo
 from ddpg.progress import format_number
 from ddpg.runs import run_config, run_directory
-from ddpg.runs.curves import Holding, Run, format_option, holding, runs_at
+from ddpg.runs.curves import Holding, Run, format_option, holding, runs_at, used_options
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _nearest_recipe(run: Run) -> tuple[str | None, dict[str, Any]]:
         return None, {}
 
     def changed(base: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in own.items() if base.get(name) != value}
+        return {name: value for name, value in used_options(own).items() if base.get(name) != value}
 
     preset = preset_for(run.env_id, kind)
     presets = (preset.options, preset.options_for(kind, total))

@@ -20,6 +20,7 @@ from ddpg.runs.curves import MEASURES, Curve, Run
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#B8A800")
 _SUFFIX = "_weight_norm"  # every network has a column with this suffix, so it finds the networks
+_LINES = ("-", "-.", ":")  # for more curves than colours; dashes mean something else in the diagnostics
 # For each panel below the returns: measure, title, label of the y axis, whether that axis is logarithmic.
 _PANELS = (
     ("dormant_share", "Dormant units (score ≤ 0.025; dashed: never active)", "share of hidden units", False),
@@ -55,11 +56,12 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, (name, own), legend in zip(panels, by_env.items(), legends, strict=False):
-        for curve, colour, label in zip(own, _colours(own, labels), legend, strict=True):
+        for index, (curve, colour, label) in enumerate(zip(own, _colours(own, labels), legend, strict=True)):
             marker = "o" if len(curve.times) == 1 else None
             _draw_band(axes, curve.times, curve.low, curve.high, colour, 0.2)
-            axes.plot(curve.times, curve.centre, color=colour, linewidth=1.6, marker=marker, label=label)
-        axes.set_title(name)
+            line = _line(index)
+            axes.plot(curve.times, curve.centre, line, color=colour, linewidth=1.6, marker=marker, label=label)
+        axes.set_title(textwrap.fill(name, 44))
         axes.set_xlabel("timesteps" if against == "steps" else "seconds of training")
         axes.set_ylabel("evaluation return")
         whole = against == "steps"
@@ -84,6 +86,11 @@ def _draw_band(axes: Axes, times: np.ndarray, low: np.ndarray, high: np.ndarray,
         axes.fill_between(times, low, high, color=colour, alpha=alpha, linewidth=0)
 
 
+def _line(index: int) -> str:
+    """Return the line style of curve ``index`` of a panel, another one when the colours begin anew."""
+    return _LINES[index // len(COLOURS) % len(_LINES)]
+
+
 def _legend(curves: Sequence[Curve], width: int) -> list[str]:
     """Return the legend entry of each curve of a panel, wrapped to at most ``width`` characters.
 
@@ -91,6 +98,7 @@ def _legend(curves: Sequence[Curve], width: int) -> list[str]:
     not draw it.
     """
     texts = (f"{curve.label} ({curve.seeds} seed{'s' * (curve.seeds != 1)})" for curve in curves)
+    texts = (text.replace("$", r"\$") for text in texts)  # Matplotlib reads what is between two of them as a formula
     return ["\n".join(textwrap.wrap(text, width, break_on_hyphens=False)) for text in texts]
 
 
@@ -117,8 +125,9 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     if episodes:
         steps, returns = numbers_of(episodes, "timesteps"), numbers_of(episodes, "return")
         axes.plot(steps, returns, ".", markersize=3, color="tab:blue", alpha=0.35, label="training episode")
-        mean_steps, means = _running_mean(steps, returns)
-        axes.plot(mean_steps, means, color="tab:blue", linewidth=1.5, label="training, running mean")
+        if len(episodes) > 5:  # otherwise the mean is a single point
+            mean_steps, means = _running_mean(steps, returns)
+            axes.plot(mean_steps, means, color="tab:blue", linewidth=1.5, label="training, running mean")
     evaluations = run_directory.read_table(run / "evaluations.csv")
     if evaluations:
         names = ("timesteps", "mean_return", "ci95_low", "ci95_high")
@@ -127,7 +136,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
             least, most = (numbers_of(evaluations, name) for name in ("min_return", "max_return"))
             low, high = np.fmax(low, least), np.fmin(high, most)  # clips Student's interval to the observed returns
         _draw_band(axes, steps, low, high, "tab:orange", 0.25)
-        label = f"evaluation without noise, mean of {evaluations[-1].get('episodes') or 'some'} and 95 % CI"
+        label = f"evaluation without noise, mean of {evaluations[-1].get('episodes') or 'some'} episodes and 95 % CI"
         axes.plot(steps, means, "o-", markersize=4, color="tab:orange", label=label)
     axes.set_title(title)
     axes.set_xlabel("timesteps")
@@ -136,7 +145,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     axes.locator_params(axis="x", integer=True)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if episodes or evaluations:
-        axes.legend(loc="lower right", fontsize=8)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8)  # below the axes, so it covers no return
     return atomic_write.write_figure(run / run_directory.PICTURE, figure)
 
 
@@ -147,7 +156,7 @@ def numbers_of(rows: Sequence[dict[str, str]], name: str) -> np.ndarray:
 
 def _running_mean(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean over a window of a tenth of the episodes, 5 to 100 of them, at each window's end."""
-    window = min(len(values), int(np.clip(len(values) // 10, 5, 100)))
+    window = int(np.clip(len(values) // 10, 5, 100))
     means = np.convolve(values, np.full(window, 1 / window), mode="valid")
     return steps[window - 1 :], means
 
@@ -173,9 +182,8 @@ def plot_diagnostics(run: Run, path: str | Path) -> Path:
     steps = numbers_of(rows, "timesteps")
     for axes, (measure, title, label, logarithmic) in zip(others, _PANELS, strict=True):
         for index, (colour, network) in enumerate(zip(itertools.cycle(COLOURS), networks, strict=False)):
-            line = "-" if index < len(COLOURS) else "-."
-            name = network.replace("_", " ")
-            axes.plot(steps, numbers_of(rows, f"{network}_{measure}"), line, color=colour, linewidth=1.3, label=name)
+            values, name = numbers_of(rows, f"{network}_{measure}"), network.replace("_", " ")
+            axes.plot(steps, values, _line(index), color=colour, linewidth=1.3, label=name)
             if measure == "dormant_share":
                 axes.plot(steps, numbers_of(rows, f"{network}_dead_share"), "--", color=colour, linewidth=1.0)
         if logarithmic:

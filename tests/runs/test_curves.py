@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from refusals import lacking, refuses
 from scipy import stats
@@ -512,6 +513,58 @@ def test_resampling_is_repeatable():
 
 def test_a_custom_option_is_formatted_as_its_name():
     assert curves.format_option({"custom": "mine"}) == "mine"
+
+
+def test_options_of_layers_that_are_not_used_are_not_shown(tmp_path):
+    """Networks of the user's own replace what hidden and norm describe; a critic of one's own does so alone."""
+    own = {"actor_network": "mine:actor", "critic_network": "mine:critic"}
+    config = DDPGConfig().to_json()
+    for number, options in enumerate((own, {"hidden": [64, 64]}, {"critic_network": "mine:critic"})):
+        write_run(tmp_path, number, [1.0], **config | options)
+    runs = find_runs([tmp_path])
+    assert labels(runs[:2]) == [
+        "actor_network=mine:actor, critic_network=mine:critic",
+        "actor_network=none, critic_network=none",
+    ]
+    assert labels(runs[1:]) == [
+        "hidden=64×64, critic_network=none",
+        "hidden=256×256, critic_network=mine:critic",
+    ]
+    assert "hidden" not in list_runs(tmp_path)[0]["options"]
+
+
+def test_many_curves_of_a_panel_differ_in_colour_or_line(drawn, tmp_path):
+    for number in range(20):
+        write_run(tmp_path, number, [1.0, 2.0], gamma=number / 100)
+    plotting.plot_curves(learning_curves(find_runs([tmp_path])), tmp_path / "a.png")
+    lines = drawn[0].axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 20
+
+
+def test_names_are_drawn_as_they_are(drawn, tmp_path):
+    """Matplotlib takes what is between two dollars for a formula, and clips a title that is wider than the figure."""
+    for number, dataset in enumerate(("$HOME$.npz", "b.npz")):
+        write_run(tmp_path, number, [1.0], env_id="mine:" + "Long" * 25 + "-v0", fields={"dataset": dataset})
+    plotting.plot_curves(learning_curves(find_runs([tmp_path])), tmp_path / "a.png")
+    (axes,) = drawn[0].axes
+    FigureCanvasAgg(drawn[0]).draw()
+    assert axes.title.get_window_extent().width < drawn[0].bbox.width
+    entry = axes.get_legend().texts[0]
+    assert entry._preprocess_math(entry.get_text()) == ("dataset=$HOME$.npz (1 seed)", False)
+
+
+def test_the_legend_of_a_run_names_what_is_drawn_and_covers_nothing(drawn, tmp_path):
+    """The running mean of five episodes is a point, which a line does not show."""
+    for count in (5, 6):
+        run = write_run(tmp_path, count, [1.0, 2.0])
+        (run / "episodes.csv").write_text("timesteps,return\n" + "".join(f"{i},{-i}\n" for i in range(count)))
+        plotting.plot_learning_curve(run, "title")
+    more = drawn[1]
+    assert [len(figure.legends[0].texts) for figure in drawn] == [2, 3]
+    assert "running mean" in more.legends[0].texts[1].get_text()
+    for figure in drawn:
+        FigureCanvasAgg(figure).draw()
+        assert figure.legends[0].get_window_extent().y1 < figure.axes[0].get_window_extent().y0
 
 
 def test_a_label_has_one_colour_in_every_panel():
