@@ -70,11 +70,13 @@ def print_report(run: Path, as_json: bool) -> None:
         return
     if evaluation and summary["finished"]:  # a run that stopped early has printed it already
         success = summary["evaluation_success_rate"]
+        until = timesteps if document["offline_timesteps"] is None else document["offline_timesteps"]
+        unit = "updates" if document["dataset"] is not None and timesteps <= until else "steps"
         print(
             f"{env_id}: evaluation return {format_number(summary['evaluation_mean_return'])}"
             + (f", success rate {success:.0%}," if success is not None else "")
-            + f" after {int(evaluation['timesteps']):,} steps, {seconds:.1f} s of training "
-            f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} steps/s without those"
+            + f" after {int(evaluation['timesteps']):,} {unit}, {seconds:.1f} s of training "
+            f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} {unit}/s without those"
         )
     print(f"Everything is in {run}; evaluate it with: {command_for('evaluate', run, document)}")
     print(f"Its curves (pip install tensorboard): {shlex.join(['tensorboard', '--logdir', as_argument(run)])}")

@@ -143,6 +143,7 @@ def train(
         kind = agent_for(spaces_of(env)[1], config)
         if total_timesteps is None:
             total_timesteps = preset_for(name, kind.config_class).total_timesteps
+        _check_offline_ends(offline_timesteps, total_timesteps)
         if config is None:
             config = _usual_config(name, kind.config_class, total_timesteps, dataset, spaces_of(env))
         agent = kind(env, config, seed)
@@ -290,6 +291,7 @@ def resume(
             agent = load_agent(path, env, config=config)
         if offline_timesteps is not None:
             _check_learned_offline(run, document["offline_timesteps"], offline_timesteps, agent.num_timesteps)
+            _check_offline_ends(offline_timesteps, document["total_timesteps"])
             document["offline_timesteps"] = offline_timesteps
         collected.enter_context(_collector(agent, document))
         run_state = _read_run_state(path, agent)
@@ -321,6 +323,15 @@ def resume(
         _warn_of_cut_episodes(env_id, document)
         run_loop.run_to_goal(run, document, agent, run_state, request, progress_bar, track)
     return run
+
+
+def _check_offline_ends(offline_timesteps: int | None, total_timesteps: int) -> None:
+    """Refuse ``offline_timesteps`` that a run would not reach."""
+    if offline_timesteps is not None and offline_timesteps > total_timesteps:
+        raise UsageError(
+            f"offline_timesteps={offline_timesteps} is more than the {total_timesteps} timesteps of the whole run; give "
+            "a larger total_timesteps, or leave it out to learn from the data alone"
+        )
 
 
 def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int) -> None:

@@ -325,6 +325,7 @@ def test_dqn_learns_from_a_data_set(data, tmp_path):
     [
         ({"dataset": None, "offline_timesteps": 5}, "offline_timesteps=5 --dataset"),
         ({"offline_timesteps": -1}, "offline_timesteps=-1 0"),
+        ({"offline_timesteps": 101}, "offline_timesteps=101 100 total_timesteps"),
         ({"offline_timesteps": 1.5}, "offline_timesteps=1.5"),
         ({"collector": "process", "workers": 2}, "collector='process'"),
         ({"config": CONFIG.replace(buffer_size=30)}, "35 buffer_size=30"),

@@ -102,6 +102,9 @@ def test_the_speed_of_a_resumed_run_covers_all_its_processes(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["steps_per_second"] == 30
     print_report(tmp_path, as_json=False)
     assert "5.0 s of training (1.0 s of them compiling), 30 steps/s" in capsys.readouterr().out
+    run_config.write(tmp_path, config | {"config": {}, "versions": {}, "command": [], "dataset": "data.npz"})
+    print_report(tmp_path, as_json=False)  # from data alone, a timestep is an update
+    assert re.search("after 120 updates, .* 30 updates/s", capsys.readouterr().out)
 
 
 def test_the_evaluate_command_of_a_finished_run(harbour, capsys):
