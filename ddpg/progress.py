@@ -1,6 +1,7 @@
 """Progress messages and bars on stderr, and rounded numbers for people."""
 
 import contextlib
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -24,6 +25,28 @@ def print_to_stderr(text: str) -> None:
     """Print a line to stderr, if the process has one."""
     if sys.stderr is not None:  # print would write to stdout instead
         print(f"ddpg: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Print each warning once, as one line without the source location that Python adds and gymnasium's colours."""
+    before = warnings.formatwarning
+    printed: set[str] = set()
+
+    def formatted(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        kind = "" if category is UserWarning else f"{category.__name__}: "
+        text = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(str(message).split())).removeprefix("WARN: ")
+        line = f"ddpg: warning: {kind}{text}\n"
+        if line in printed:
+            return ""
+        printed.add(line)
+        return line
+
+    warnings.formatwarning = formatted
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def tqdm_bar(**options: Any) -> Any:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +23,14 @@ class Telling(Counting):
         action = self.actions[-1].item() if self.actions else 0.0
         shades = 10 * self.step_number, round(100 + 100 * action), 255 * ("tensorflow" in sys.modules)
         return np.full((8, 8, 3), shades, np.uint8)
+
+
+class Cautioning(Telling):
+    """Its ``render`` warns in every step."""
+
+    def render(self):
+        warnings.warn("the\nlight is off", RuntimeWarning, stacklevel=2)
+        return super().render()
 
 
 class Crashing(Telling):
@@ -83,6 +92,6 @@ class Mujoco(Telling):
 
 Mujoco.__module__ = "somewhere.mujoco.mujoco_env"
 
-for kind in (Telling, Crashing, Exiting, Failing, Once, Unclosed, Speaking):
+for kind in (Telling, Cautioning, Crashing, Exiting, Failing, Once, Unclosed, Speaking):
     gym.register(f"drawn/{kind.__name__}-v0", kind)
 gym.register("drawn/Timed-v0", Telling, max_episode_steps=3)

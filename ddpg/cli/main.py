@@ -3,12 +3,10 @@
 import contextlib
 import inspect
 import os
-import re
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 # Set before NumPy reads it. Our matrix products are small, and on a busy machine a second BLAS thread that waits for
 # its core makes `ddpg paths` five times as slow. TensorFlow has threads of its own.
@@ -22,6 +20,7 @@ from ddpg.cli.terminal import silence_stdout_at_exit, tolerate_broken_pipes
 from ddpg.cli.train import Resume, Train
 from ddpg.config import name_hints
 from ddpg.errors import CellsFailed, EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
+from ddpg.progress import warnings_in_one_line
 from ddpg.runs import signals
 
 # Heavy modules are imported inside the commands, so that `ddpg --help` answers at once.
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status (see :data:`EXIT_STATUS`)."""
     whole_process, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, on a worker's exception that we report
-    with _warnings_in_one_line():
+    with warnings_in_one_line():
         return _main(arguments, whole_process)
 
 
@@ -106,28 +105,6 @@ def _overview() -> str:
 
 def _one_line(error: BaseException | str) -> str:
     return " ".join(str(error).split())
-
-
-@contextlib.contextmanager
-def _warnings_in_one_line() -> Iterator[None]:
-    """Print each warning once, as one line without the source location that Python adds and gymnasium's colours."""
-    before = warnings.formatwarning
-    printed: set[str] = set()
-
-    def formatted(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
-        kind = "" if category is UserWarning else f"{category.__name__}: "
-        text = re.sub(r"\x1b\[[0-9;]*m", "", _one_line(str(message))).removeprefix("WARN: ")
-        line = f"ddpg: warning: {kind}{text}\n"
-        if line in printed:
-            return ""
-        printed.add(line)
-        return line
-
-    warnings.formatwarning = formatted
-    try:
-        yield
-    finally:
-        warnings.formatwarning = before
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from ddpg.interaction import env_calls
 from ddpg.interaction.env_calls import env_name
 from ddpg.interaction.env_runner import make_stepper
 from ddpg.interaction.transitions import Passthrough
-from ddpg.progress import print_to_stderr
+from ddpg.progress import print_to_stderr, warnings_in_one_line
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.evaluation import pausing_learning
 
@@ -451,7 +451,8 @@ def serve() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        _serve_episodes(requests, answers)
+        with warnings_in_one_line():
+            _serve_episodes(requests, answers)
     except UsageError as error:
         kind = EnvironmentFault if isinstance(error, EnvironmentFault) else UsageError
         send(answers, (kind.__name__, str(error)))

@@ -329,8 +329,8 @@ def _check_offline_ends(offline_timesteps: int | None, total_timesteps: int) -> 
     """Refuse ``offline_timesteps`` that a run would not reach."""
     if offline_timesteps is not None and offline_timesteps > total_timesteps:
         raise UsageError(
-            f"offline_timesteps={offline_timesteps} is more than the {total_timesteps} timesteps of the whole run; give "
-            "a larger total_timesteps, or leave it out to learn from the data alone"
+            f"offline_timesteps={offline_timesteps} is more than total_timesteps={total_timesteps}, the whole run; "
+            "give more of these, or leave it out to learn from the data alone"
         )
 
 

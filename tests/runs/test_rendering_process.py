@@ -57,6 +57,11 @@ def test_frames_are_drawn_in_a_process_without_tensorflow():
     ]
 
 
+def test_a_warning_of_the_process_is_one_line(capfd):
+    assert len(shades_of(Rising(), "drawn_envs:drawn/Cautioning-v0", 1)) == 4
+    assert capfd.readouterr().err == "ddpg: warning: RuntimeWarning: the light is off\n"
+
+
 def test_ctrl_c_while_the_process_starts_does_not_reach_it(monkeypatch):
     started = subprocess.Popen
 
