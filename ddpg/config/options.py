@@ -79,7 +79,7 @@ class Options:
 
     def __init_subclass__(cls) -> None:
         """Make an exception of the checks of a user's own class a ``UsageError``."""
-        if "__post_init__" in vars(cls) and not cls.__module__.startswith("ddpg."):
+        if "__post_init__" in vars(cls) and _is_own(cls):
             cls.__post_init__ = _refusing(cls.__post_init__)  # type: ignore[method-assign]
 
     def __new__(cls, *values: Any, **options: Any) -> "Self":
@@ -177,6 +177,13 @@ class Options:
         """
         if not isinstance(values, Mapping):
             raise UsageError(f"values={brief(values)} must be a dict of options by name")
+        known = [field.name for field in dataclasses.fields(cls)]
+        if _is_own(cls) and (lost := [name for name in values if name not in known]):
+            raise UsageError(
+                f"{cls.__name__} has no option {brief(lost[0])} any more, with which this was saved; give the class that "
+                "option again, or load in Python with the options that it has: load(path, config=...) or "
+                "ddpg.resume(run, config=...)"
+            )
         check_known(cls, values, cls.__name__)
         if own := {
             name: value["custom"] for name, value in values.items() if isinstance(value, dict) and "custom" in value
@@ -190,6 +197,11 @@ class Options:
                 f"Python, {itself}load(path, config=...) or ddpg.resume(run, config=...)"
             )
         return cls(**values)
+
+
+def _is_own(config: type) -> bool:
+    """Return whether an options class is the user's own."""
+    return not config.__module__.startswith("ddpg.")
 
 
 def _refusing(check: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -33,6 +33,14 @@ def test_functions_are_not_saved_and_loading_names_each_missing_one():
         DDPGConfig.from_json(one.replace(actor_network=own_layers).to_json())
 
 
+def test_an_option_that_an_own_class_has_lost_is_named():
+    """The message does not list all options that the class has."""
+    own = dataclasses.make_dataclass("Own", [], bases=(DDPGConfig,), frozen=True)
+    with refuses(UsageError, "Own 'caution' any more config=") as caught:
+        own.from_json(own().to_json() | {"caution": 0.5})
+    assert "gamma" not in str(caught.value)
+
+
 def test_toml(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('hidden = [3, 4]\ngamma = 1\nnoise = "ornstein_uhlenbeck"\njit = false\n')
