@@ -180,8 +180,8 @@ class Options:
         known = [field.name for field in dataclasses.fields(cls)]
         if _is_own(cls) and (lost := [name for name in values if name not in known]):
             raise UsageError(
-                f"{cls.__name__} has no option {brief(lost[0])} any more, with which this was saved; give the class that "
-                "option again, or load in Python with the options that it has: load(path, config=...) or "
+                f"{cls.__name__} has no option {brief(lost[0])} any more, with which this was saved; give the class "
+                "that option again, or load in Python with the options that it has: load(path, config=...) or "
                 "ddpg.resume(run, config=...)"
             )
         check_known(cls, values, cls.__name__)

@@ -237,7 +237,7 @@ def _draw_values(axes: Axes, rows: Sequence[dict[str, str]], estimate: str) -> N
 def _finish(axes: Axes, title: str, label: str) -> None:
     axes.set_title(title, fontsize=9, loc="left")
     axes.set_ylabel(label, fontsize=8)
-    axes.tick_params(labelsize=8)
+    axes.tick_params(which="both", labelsize=8)  # both: also between the powers of ten of a logarithmic axis
     axes.grid(alpha=0.3)
     if any(np.isfinite(line.get_ydata()).any() for line in axes.get_lines()):
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside the axes, so it covers no curve

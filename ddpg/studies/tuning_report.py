@@ -83,17 +83,21 @@ def _rows(root: Path, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[s
         named = {"trial": trial.number, "state": trial.state, **told}
         judged = None if trial.state == "complete" else max(trial.returns, default=0)
         if judged != 0:
-            yield from _of_group(root, plan.trial(trial.number, trial.changes), named, judged)
+            yield from _of_group(root, plan, plan.trial(trial.number, trial.changes), named, judged)
         yield named | {"measure": "objective", "value": "" if trial.value is None else repr(trial.value)}
     for group in tuned.compared:
         told = {name: _cell(group.options[name]) for name in plan.space}
-        yield from _of_group(root, group, {"trial": group.configuration, "state": "compared", **told}, None)
+        yield from _of_group(root, plan, group, {"trial": group.configuration, "state": "compared", **told}, None)
 
 
-def _of_group(root: Path, group: Group, named: dict[str, Any], count: int | None) -> Iterator[dict[str, Any]]:
+def _of_group(
+    root: Path, plan: TuningPlan, group: Group, named: dict[str, Any], until: int | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the evaluations of a group's cells, up to the one numbered ``until`` if that is given."""
     for folder in cell_folders(root, group):
-        for row in folder.evaluations[:count]:
-            yield from evaluation_values(row, named | {"seed": folder.cell.seed, "step": row["timesteps"]})
+        for row in folder.evaluations:
+            if until is None or plan.nth(int(row["timesteps"])) <= until:
+                yield from evaluation_values(row, named | {"seed": folder.cell.seed, "step": row["timesteps"]})
 
 
 def _last_returns(root: Path, group: Group) -> dict[int, float] | None:

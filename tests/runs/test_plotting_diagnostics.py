@@ -182,6 +182,8 @@ def test_every_network_has_its_own_line(undiagnosed, drawn):
     assert [line.get_ydata().tolist() for line in lines] == [[k, k + 0.5] for k in range(9)]
     assert [text.get_text() for text in norms.get_legend().get_texts()][-1] == "critic 8"
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 9
+    labels = [axes.yaxis.get_tick_params(which=ticks) for axes in drawn[0].axes for ticks in ("major", "minor")]
+    assert {label["labelsize"] for label in labels} == {8}  # those between powers of ten, too
 
 
 @pytest.mark.parametrize(("networks", "label"), [(["actor", "critic"], "Q(s, μ(s))"), (["q"], "max Q(s, ·)")])

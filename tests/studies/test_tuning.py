@@ -99,6 +99,16 @@ def test_seeds_are_compared_at_the_same_steps_when_an_episode_outlasts_the_inter
     assert trial.returns == pytest.approx({nth: (score(trial) - 0.0005) * nth / 5 for nth in (3, 4, 5)})
 
 
+def test_the_results_of_a_pruned_trial_end_at_the_same_evaluation_of_each_seed(small):
+    """That at 60 steps is the third of seed 0, and the second of seed 1, which had none at 40."""
+    found = small(seeds=2, how={"outlasting": [1]})
+    tuned = found.run(1)
+    pruned = dataclasses.replace(tuned.trials[0], state="pruned", returns={3: -1.0})
+    report(found, dataclasses.replace(tuned, trials=[pruned], best=None))
+    steps = [(row["seed"], row["step"]) for row in results(found) if row["measure"] == "evaluation_mean_return"]
+    assert steps == [("0", "20"), ("0", "40"), ("0", "60"), ("1", "20"), ("1", "60")]
+
+
 def test_steps_map_to_numbers_of_evaluations(small):
     plan = small().plan
     uneven = msgspec.structs.replace(plan, base=msgspec.structs.replace(plan.base, total_timesteps=90))
