@@ -149,6 +149,8 @@ class Scheduler:
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.failed.unlink(missing_ok=True)
         stage, log_start = str(folder.stage), folder.log.stat().st_size if folder.log.exists() else 0
+        if stage != "evaluate":  # its run or its last checkpoint was removed after the evaluation
+            folder.final.unlink(missing_ok=True)
         words = {"train": "started", "resume": f"goes on at step {folder.saved:,}", "evaluate": "is evaluated"}
         if self._engine.queues:
             words["train"] = "queued"

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,6 +54,15 @@ def test_cells_are_trained_then_evaluated_once(stubbed, capsys):
     assert "Pendulum-v1 plain seed 1: finished, evaluation return 5.5" in messages
     run(study)
     assert len(study.calls) == 4
+
+
+def test_a_cell_whose_run_was_removed_is_trained_and_evaluated_again(stubbed):
+    """As the report advises for a damaged run: the evaluation was that of the old run."""
+    study = stubbed(1, "final_episodes = 30")
+    run(study)
+    shutil.rmtree(study.cell_folders[0].run)
+    run(study)
+    assert [words[0] for words, _ in study.calls] == ["train", "evaluate"] * 2
 
 
 def test_mostly_random_runs_are_warned_of_before_they_start(stubbed, capsys):
