@@ -18,7 +18,7 @@ import numpy as np
 
 from ddpg.checkpoints.safe_json import printable
 from ddpg.config.algorithm_options import NETWORKS
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault, UsageError
 from ddpg.policies.schedules import RATE_SCHEDULES
 from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config, run_directory
@@ -91,10 +91,16 @@ class Run:
         return np.array([float(row["mean_return"]) for row in self.rows])
 
     def times(self, against: str) -> np.ndarray:
-        """Return the time of every evaluation, in ``"steps"`` or ``"seconds"`` of training (evaluations excluded)."""
+        """Return the time of every evaluation, in ``"steps"`` or ``"seconds"`` of training (evaluations excluded).
+
+        Raises:
+            FileFault: if ``metrics.csv``, which has the seconds, is damaged or has no rows.
+        """
         if against == "steps":
             return self.steps
         metrics = run_directory.read_table(self.path / "metrics.csv")
+        if self.rows and not metrics:
+            raise FileFault(f"{self.path / 'metrics.csv'} has no rows, which have the seconds; draw its run over steps")
         logged = [[float(row[name]) for row in metrics] for name in ("timesteps", "seconds")]
         return np.interp(self.steps, [0.0, *logged[0]], [0.0, *logged[1]])
 

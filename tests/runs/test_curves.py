@@ -76,6 +76,15 @@ def test_seconds_before_the_first_row_of_metrics_are_interpolated(tmp_path):
     assert run.times("seconds").tolist() == [4.0, 8.0]  # between (0 steps, 0 s) and (200 steps, 8 s)
 
 
+def test_seconds_that_no_file_has_are_not_drawn(tmp_path):
+    """They would all be 0."""
+    run = write_run(tmp_path, 1, [1.0, 2.0])
+    (run / "metrics.csv").write_text("timesteps,seconds\n")
+    assert find_runs([run])[0].times("steps").tolist() == [100, 200]
+    with refuses(UsageError, str(run / "metrics.csv"), "seconds"):
+        find_runs([run], "seconds")
+
+
 def test_a_curve_covers_the_steps_that_all_its_seeds_cover(tmp_path):
     write_run(tmp_path, 1, [0.0, 10.0, 20.0], seed=1)
     write_run(tmp_path, 2, [4.0, 8.0], seed=2, steps=[150, 250])
