@@ -269,11 +269,12 @@ def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
     cell = folder.cell
     names = {"env": cell.group.name, "config": cell.group.configuration, "seed": cell.seed}
     metrics = run_directory.read_table(run.path / "metrics.csv")
-    seconds = run.times("seconds") if metrics else np.zeros(len(run.rows))
+    seconds = run.times("seconds").tolist() if metrics else [None] * len(run.rows)
     for row, second in zip(run.rows, seconds, strict=True):
         at = {**names, "step": int(row["timesteps"])}
         yield from evaluation_values(row, at)
-        yield {**at, "measure": "training_seconds", "value": f"{second:.6g}"}
+        if second is not None:
+            yield {**at, "measure": "training_seconds", "value": f"{second:.6g}"}
     for name, column in _LOGGED.items():
         if metrics and metrics[-1].get(column):
             at = {**names, "step": int(metrics[-1]["timesteps"])}

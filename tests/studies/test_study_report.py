@@ -53,6 +53,15 @@ def test_the_table_aggregates_finished_seeds(stubbed):
     assert written == ["results.csv", "table.csv", "table.md", "curves.png"]
 
 
+def test_unknown_seconds_are_left_out_of_the_results(stubbed):
+    study = stubbed(1)
+    (cell_folder,) = study.cell_folders
+    train_by_hand(cell_folder, [5.0])
+    (cell_folder.run / "metrics.csv").unlink()
+    measures = [row["measure"] for row in table(write_report(study.root, study.groups).results)]
+    assert measures == ["evaluation_mean_return", "evaluation_std_return"]
+
+
 def test_seeds_without_a_share_are_left_out_of_its_mean(stubbed):
     """Returns 5, 2 keep 0.4 and dip; 5, 5 keep 1 without a dip; 1, 2 end at the maximum; -5, -7 never rise."""
     study = stubbed(4)
