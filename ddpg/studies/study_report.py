@@ -237,6 +237,8 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
         if (path := folder.run) is not None:
             try:
                 run = read_run(path)
+                if not run.rows and folder.stage is None:
+                    raise FileFault(f"{path / 'evaluations.csv'} is missing, although its run has finished; restore it")
                 values += [*_values(folder, run)]  # the list is complete before any row is added
             except FileFault as error:
                 unread.append(f"{error}; or remove {path}, and the study trains that cell again")

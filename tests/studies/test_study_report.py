@@ -53,6 +53,19 @@ def test_the_table_aggregates_finished_seeds(stubbed):
     assert written == ["results.csv", "table.csv", "table.md", "curves.png"]
 
 
+def test_a_finished_cell_without_evaluations_is_named(stubbed):
+    """It is skipped as finished, and would be missing from the table forever."""
+    study = stubbed(2)
+    for cell_folder in study.cell_folders:
+        train_by_hand(cell_folder, [5.0, 7.0])
+    (study.cell_folders[0].run / "evaluations.csv").unlink()
+    report = write_report(study.root, study.groups)
+    assert report.rows[0]["seeds"] == 1
+    (line,) = report.unread
+    assert "evaluations.csv is missing" in line
+    assert f"remove {study.cell_folders[0].run}" in line
+
+
 def test_unknown_seconds_are_left_out_of_the_results(stubbed):
     study = stubbed(1)
     (cell_folder,) = study.cell_folders
