@@ -17,6 +17,7 @@ from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
 from ddpg.interaction.spaces import check_observation_space
 from ddpg.replay.hindsight import check_goals
+from ddpg.runs.curves import used_options
 
 _FOLDER = Path(__file__).parent / "spaces"
 _SHAPES = (
@@ -242,9 +243,9 @@ def _restrict_to_base(algorithm: str, base: Mapping[str, Any], space: Space, usu
     Choices always include the base configuration's own value, so that this configuration can be a trial.
     """
     found: Space = {}
-    reads_tau = base["target"] == "ema" and not base.get("target_update_interval")
+    used, reads_tau = used_options(base), base["target"] == "ema" and not base.get("target_update_interval")
     for name, field in usual.items():
-        if name == "tau" and not reads_tau:
+        if name not in used or (name == "tau" and not reads_tau):
             continue
         allowed = [
             value for value in field.checked_values if not _refusal_reason(algorithm, base, space, {name: value})

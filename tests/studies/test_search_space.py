@@ -6,6 +6,7 @@ from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.config.algorithm_options import CONFIGS, NORMS
+from ddpg.config.imports import imports_allowed
 from ddpg.config.presets import PRESETS, SUITES, preset_config
 from ddpg.policies.schedules import SCHEDULES
 from ddpg.runs.env_factory import make_env
@@ -59,6 +60,15 @@ def test_options_that_the_base_refuses_or_ignores_are_left_out(tmp_path):
     with refuses(UsageError, "norm layer target none"):
         space(tmp_path, "extend = true\nnorm = ['renorm', 'layer']", plus)
     assert space(tmp_path, "tau = [0.1, 0.2]", plus) == {"tau": Choices([0.1, 0.2])}  # where a file lists it
+
+
+def test_layers_that_own_networks_replace_are_not_varied(tmp_path, monkeypatch):
+    (tmp_path / "ownlayers.py").write_text("def actor(states): ...\n\n\ndef critic(states, actions): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"actor_network": "ownlayers:actor", "critic_network": "ownlayers:critic"}
+    with imports_allowed(["ownlayers"]):
+        both, one = (read_space("DDPG", BASE | own | change) for change in ({}, {"critic_network": None}))
+    assert {*one} - {*both} == {"hidden", "norm"}
 
 
 def test_a_file_is_read_into_ranges_and_choices(tmp_path):
