@@ -117,11 +117,11 @@ def source_text(program: CProgram, actions: Actions, test: SelfTest, about: str)
 def renamed(text: str, name: str) -> str:
     """Return the text of :func:`header_text` or :func:`source_text` for a policy of another name.
 
-    >>> renamed('#include "policy.h"', "walk"), renamed("policy_act, POLICY_MAIN", "walk")
-    ('#include "walk.h"', 'walk_act, WALK_MAIN')
+    >>> renamed('#include "policy.h"', "walk"), renamed("policy_act, POLICY_MAIN", "MY_POLICY")
+    ('#include "walk.h"', 'MY_POLICY_act, MY_POLICY_MAIN')
     """
-    text = re.sub(r"\bpolicy(?=_act\b|_outputs\b|\.[ch]\b)", name, text)
-    return text.replace("POLICY_", f"{name.upper()}_")
+    text = text.replace("POLICY_", f"{name.upper()}_")  # first, since a name may contain it
+    return re.sub(r"\bpolicy(?=_act\b|_outputs\b|\.[ch]\b)", name, text)
 
 
 def read_arrays(text: str) -> dict[str, np.ndarray]:

@@ -504,6 +504,8 @@ def test_a_name_must_be_a_string_and_needs_format_c(tmp_path):
     assert list(tmp_path.iterdir()) == []
     longest = make_agent("plain").export(tmp_path / "policy", "c", name="a" * 63)
     assert (longest / f"{'a' * 63}.c").exists()
+    header = make_agent("plain").export(tmp_path / "policy", "c", name="MY_POLICY") / "MY_POLICY.h"
+    assert "int MY_POLICY_act(const float observation[MY_POLICY_OBSERVATION_SIZE]" in header.read_text()
 
 
 def test_an_export_with_another_name_is_replaced_unless_edited(tmp_path, capsys):
