@@ -104,7 +104,7 @@ def entry_name(env_id: str) -> str:
 
 def is_zoo(path: Any) -> bool:
     """Return whether a run, or the path of a policy, is ``zoo:NAME``."""
-    return isinstance(path, str) and path.startswith(PREFIX)
+    return isinstance(path, (str, Path)) and str(path).startswith(PREFIX)
 
 
 def names(folder: Path = FOLDER) -> list[str]:

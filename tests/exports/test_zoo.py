@@ -136,7 +136,7 @@ def test_load_policy_is_portable_for_the_zoo_and_on_request():
     folder = zoo.read_entry("Reacher-v5").folder
     observations = np.random.default_rng(0).standard_normal((50, 10), np.float32)
     portable, plain = ddpg.load_policy(folder, portable=True), ddpg.load_policy(folder)
-    of_zoo, _ = ddpg.load_policy("zoo:Reacher-v5").predict(observations)
+    of_zoo, _ = ddpg.load_policy(Path("zoo:Reacher-v5")).predict(observations)
     assert of_zoo.tobytes() == portable.predict(observations)[0].tobytes()
     assert of_zoo.tobytes() != plain.predict(observations)[0].tobytes()
     np.testing.assert_allclose(of_zoo, plain.predict(observations)[0], rtol=0, atol=1e-5)
