@@ -47,7 +47,7 @@ class LoadedPolicy:
             UsageError: if the observation has another shape, holds NaN or makes the layers overflow, or
                 ``deterministic`` is false.
         """
-        if not deterministic:
+        if not validate_bool(deterministic, "deterministic"):
             raise UsageError("deterministic=False: an exported policy does not explore; load the agent instead")
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
         outputs = finite_outputs(self._program, observations)

@@ -643,6 +643,8 @@ def test_damage_is_reported(exported, tmp_path):
         ddpg.load_policy(tmp_path)
     with refuses(UsageError, "explore"):
         ddpg.load_policy(exported).predict(observations(), deterministic=False)
+    with refuses(UsageError, "deterministic='no'"):  # truthy, but no flag
+        ddpg.load_policy(exported).predict(observations(), deterministic="no")
 
 
 @pytest.mark.slow
