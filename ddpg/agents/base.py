@@ -172,6 +172,9 @@ class Agent(TFAgent, abc.ABC):
     def _check_masks(self, transitions: Transitions) -> None:
         """Refuse transitions whose action masks cannot be used; agents with masks override this."""
 
+    def _check_observed(self, observation: npt.ArrayLike) -> None:
+        """Refuse an observation to act on whose action mask cannot be used; agents with masks override this."""
+
     # -- acting ---------------------------------------------------------------------------------------
 
     def predict(
@@ -197,10 +200,12 @@ class Agent(TFAgent, abc.ABC):
             environment takes them. The annotated type is that of a Box; parameterised actions are a tuple of arrays.
 
         Raises:
-            UsageError: if the observation has another shape, holds NaN, or is so large that the layers overflow.
+            UsageError: if the observation has another shape, holds NaN, is so large that the layers overflow, or ends
+                in an action mask that is not zeros and ones.
         """
         self.check_usable()
         deterministic = validate_bool(deterministic, "deterministic")
+        self._check_observed(observation)
         native = self._native_policy if deterministic else None
         found, single = None if native is None else native(observation), True
         if found is None:

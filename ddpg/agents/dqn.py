@@ -6,12 +6,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.config.algorithm_options import DQNConfig
 from ddpg.interaction import spaces
-from ddpg.interaction.action_mask import check_mask_kept, check_masked, has_masked_observations
+from ddpg.interaction.action_mask import check_mask_kept, check_masked, check_masks, has_masked_observations
 from ddpg.interaction.actions import Actions, DiscreteActions
 from ddpg.interaction.transitions import Transitions
 from ddpg.policies.exploration import DiscreteExploration
@@ -66,6 +67,11 @@ class DQN(OffPolicyAgent):
     def _check_masks(self, transitions: Transitions) -> None:
         if self.config.action_mask:
             check_masked(transitions, int(spaces.check_discrete_space(self.action_space).n))
+
+    def _check_observed(self, observation: npt.ArrayLike) -> None:
+        if self.config.action_mask:
+            observations, _ = spaces.as_batch(self.observation_space, observation, "observation")
+            check_masks(observations, int(spaces.check_discrete_space(self.action_space).n))
 
     def _make_actions(self, space: gym.Space) -> tuple[Actions, gym.Space]:
         space = spaces.check_discrete_space(space)

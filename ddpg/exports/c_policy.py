@@ -94,6 +94,7 @@ def header_text(program: CProgram, observation_space: gym.Space, actions: Action
         sizes="\n".join(f"#define POLICY_{name} {size}" for name, size in sizes),
         outputs=layout.outputs,
         action=layout.comment,
+        masked=", or the action mask anything but 0 and 1" if mask else "",
         act=f"int policy_act(const float observation[POLICY_OBSERVATION_SIZE], {layout.arguments})",
     )
 
@@ -108,7 +109,7 @@ def source_text(program: CProgram, actions: Actions, test: SelfTest, about: str)
         about=about,
         constants="\n\n".join(array_text(name, program.arrays[name]) for name in written),
         network=network_text(program),
-        act=_act(actions),
+        act=_act(actions, test.mask),
         vector=_vector_comment(test),
         test=_test(actions, test, "the quantised policy" if quantised else "the agent"),
     )
@@ -228,7 +229,7 @@ def scaled_actions(actions: Actions, outputs: np.ndarray, constants: dict[str, n
     return np.concatenate([np.clip(scores, -1, 1), rest], axis=1)
 
 
-def _act(actions: Actions) -> str:
+def _act(actions: Actions, mask: int) -> str:
     """Return the constants, and the function that turns the outputs into an action."""
     layout = _layout(actions)
     arrays, choice, scale = "", "", ""
@@ -242,7 +243,9 @@ def _act(actions: Actions) -> str:
         output = f"outputs[{layout.choices} + j]" if layout.choices else "outputs[j]"
         target = "parameters" if layout.choices else "action"
         scale = string.Template(_SCALE).substitute(size=layout.scaled, output=output, target=target)
-    return string.Template(_ACT).substitute(arrays=arrays, arguments=layout.arguments, choice=choice, scale=scale)
+    check = string.Template(_CHECK_MASK).substitute(size=mask) if mask else ""
+    parts = {"arrays": arrays, "arguments": layout.arguments, "mask": check, "choice": choice, "scale": scale}
+    return string.Template(_ACT).substitute(parts)
 
 
 # -- the self-test ---------------------------------------------------------------------------------------
@@ -345,7 +348,7 @@ extern "C" {
 
 /* Compute the action for an observation, which is in the units of the environment, row by row.
  * $action
- * Returns 0; 1 if the observation or an output of the network is NaN or infinite: nothing is written then.
+ * Returns 0; 1 if the observation or an output of the network is NaN or infinite$masked: nothing is written then.
  */
 $act;
 
@@ -409,11 +412,17 @@ int policy_act(const float observation[POLICY_OBSERVATION_SIZE], $arguments)
 
     if (!all_finite(observation, POLICY_OBSERVATION_SIZE))
         return 1;
-    policy_outputs(observation, outputs);
+$mask    policy_outputs(observation, outputs);
     if (!all_finite(outputs, POLICY_OUTPUT_SIZE))
         return 1;
 $choice$scale    return 0;
 }
+"""
+
+_CHECK_MASK = """\
+    for (j = POLICY_OBSERVATION_SIZE - $size; j < POLICY_OBSERVATION_SIZE; j++)
+        if (observation[j] != 0.0f && observation[j] != 1.0f)
+            return 1;
 """
 
 _SCALE = """\

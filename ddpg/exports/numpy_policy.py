@@ -9,6 +9,7 @@ import numpy.typing as npt
 from ddpg.errors import UsageError
 from ddpg.exports import policy_file, zoo
 from ddpg.interaction import spaces
+from ddpg.interaction.action_mask import MaskedBox, check_masks
 from ddpg.interaction.actions import finite_outputs, unbatch
 from ddpg.interaction.validation import validate_bool, validate_path
 from ddpg.policies.exploration import argmax_actions
@@ -44,12 +45,14 @@ class LoadedPolicy:
             arrays.
 
         Raises:
-            UsageError: if the observation has another shape, holds NaN or makes the layers overflow, or
-                ``deterministic`` is false.
+            UsageError: if the observation has another shape, holds NaN, makes the layers overflow, or ends in an action
+                mask that is not zeros and ones, or ``deterministic`` is false.
         """
         if not validate_bool(deterministic, "deterministic"):
             raise UsageError("deterministic=False: an exported policy does not explore; load the agent instead")
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
+        if isinstance(self.observation_space, MaskedBox):
+            check_masks(observations, int(self.action_space.n))  # type: ignore[attr-defined] # a Discrete
         outputs = finite_outputs(self._program, observations)
         discrete = isinstance(self.action_space, gym.spaces.Discrete)
         actions = self._actions.to_env(argmax_actions(outputs) if discrete else outputs)

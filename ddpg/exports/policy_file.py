@@ -27,8 +27,9 @@ from ddpg.checkpoints.safe_json import convert, one_of
 from ddpg.checkpoints.space_json import describe_space, restore_space
 from ddpg.errors import UsageError, brief
 from ddpg.exports.export_dir import ABOUT, ACT, MARK, is_export
+from ddpg.interaction.action_mask import MaskedBox, check_masked_space
 from ddpg.interaction.actions import Actions, DiscreteActions, make_actions
-from ddpg.interaction.spaces import check_observation_space
+from ddpg.interaction.spaces import check_discrete_space, check_observation_space
 from ddpg.policies import standalone
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.policies.standalone import OPERATIONS
@@ -182,6 +183,8 @@ def compared(action_space: gym.Space, expected: np.ndarray) -> Callable[[np.ndar
 def read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
     """Read an export of :func:`write`: the program, the observation space and the action space.
 
+    Observations that end in an action mask have a :class:`~ddpg.interaction.action_mask.MaskedBox`.
+
     Raises:
         UsageError: if there is no such directory, a file is damaged, or its program does not fit its arrays and spaces.
     """
@@ -224,7 +227,11 @@ def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
     action_space = restore_space(whole.action_space, f"{where}: action_space")
     loaded = array_files.read(folder / ARRAYS, whole.arrays, whole.arrays_sha256)
     arrays = {int(name): array for name, array in loaded.items()}
-    return _program(where, whole.program, arrays, observation_space, action_space)
+    program, box, action_space = _program(where, whole.program, arrays, observation_space, action_space)
+    if whole.check is not None and whole.check.mask:
+        check_masked_space(box, check_discrete_space(action_space))
+        box = MaskedBox(box.low, box.high, dtype=box.low.dtype)
+    return program, box, action_space
 
 
 def _program(

@@ -150,6 +150,18 @@ def masks_of(observations: np.ndarray, choices: int) -> np.ndarray:
     return observations[:, -choices:] > 0.5
 
 
+def check_masks(observations: np.ndarray, choices: int) -> None:
+    """Check the masks at the end of observations ``[N, d + choices]`` that a policy acts on.
+
+    Raises:
+        UsageError: if one is not numbers 0 or 1.
+    """
+    masks = observations[:, -choices:]
+    right = ((masks == 0) | (masks == 1)).all(axis=1)
+    if not right.all():
+        check_mask(masks[right.argmin()], choices)
+
+
 def check_masked(transitions: Transitions, choices: int) -> None:
     """Check the masks at the end of observations, and that the actions are allowed.
 

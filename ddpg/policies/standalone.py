@@ -88,7 +88,7 @@ class Policy:
 
         Raises:
             ValueError: if the observation is not made of real numbers, has another shape, holds NaN, infinity or an
-                integer beyond ±2^24, or is so large that the layers overflow.
+                integer beyond ±2^24, ends in no mask though it should, or is so large that the layers overflow.
         """
         given = np.asarray(observation)
         if given.dtype.kind not in "buif" or np.ma.is_masked(observation):
@@ -103,6 +103,9 @@ class Policy:
             raise ValueError(f"the observation has shape {array.shape}, expected {self._shape}, or a batch of such")
         if not np.isfinite(array).all():
             raise ValueError("the observation holds NaN or infinity")
+        mask = self.about.get("check", {}).get("mask", 0)
+        if mask and not np.isin(array[..., -mask:], (0, 1)).all():
+            raise ValueError(f"the last {mask} numbers of the observation are its action mask, expected zeros and ones")
         outputs = self.outputs(array.reshape(-1, *self._shape))
         if not np.isfinite(outputs).all():
             raise ValueError("the policy puts out NaN or infinity: its layers overflow with so large an observation")

@@ -1,5 +1,6 @@
 """Forbidden actions are never taken, greedily or at random, nor used in targets, with any learner."""
 
+import c_compilers
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault
 from ddpg.interaction.action_mask import FORBIDDEN, MaskedBox, check_mask
 from ddpg.networks.q_network import QNetwork
+from ddpg.policies import standalone
 from ddpg.policies.exploration import DiscreteExploration
 from ddpg.replay.minibatch import Batch
 from ddpg.runs.env_factory import make_env
@@ -193,6 +195,47 @@ def test_a_transition_with_an_invalid_mask_is_not_stored(place, value, message):
         agent.remember(*([whole, field] for whole, field in zip(USABLE, fields, strict=True)))
     assert (agent.num_timesteps, agent.replay.added) == (1, 1)
     agent.observe(*USABLE[:3], [0.5, 0.5, 0, 0, 0, 0], True, False)  # a terminal state need not allow any
+    agent.close()
+
+
+MASKS_MAIN = """\
+#include <stdio.h>
+#include "policy.h"
+int main(void)
+{
+    const float numbers[5] = {0.0f, 0.5f, 1.0f, -1.0f, 2.0f};
+    int k;
+    for (k = 0; k < 5; k++) {
+        float observation[POLICY_OBSERVATION_SIZE] = {0.5f, 0.5f, 1.0f, 0.0f, 1.0f, 0.0f};
+        int action = 7;
+        observation[5] = numbers[k];
+        printf("%d", policy_act(observation, &action));
+        printf("%d ", action == 7);
+    }
+    return 0;
+}
+"""
+
+
+def test_a_policy_refuses_a_mask_that_is_not_zeros_and_ones(tmp_path):
+    """The agent and its exports; a mask of zeros is that of a terminal state."""
+    agent = DQN(PAIR, DQNConfig(**SMALL, jit=False, action_mask=True), seed=0)
+    loaded = ddpg.load_policy(agent.export(tmp_path / "numpy"))
+    act = standalone.load(tmp_path / "numpy")
+    ending, half = [0.5, 0.5, 0, 0, 0, 0], [0.5, 0.5, 1, 0, 1, 0.5]
+    assert agent.predict(ending)[0] == loaded.predict(ending)[0] == act(ending) == 0
+    for wrong in (half, [ending, half]):
+        for policy in (agent, loaded):
+            with refuses(UsageError, "action_mask 0.5 4 numbers"):
+                policy.predict(wrong)
+        with pytest.raises(ValueError, match="last 4 numbers of the observation"):
+            act(wrong)
+    folder = agent.export(tmp_path / "c", "c")
+    assert "action mask anything but 0 and 1" in (folder / "policy.h").read_text()
+    (folder / "main.c").write_text(MASKS_MAIN)
+    for compiler in c_compilers.compilers()[:1]:
+        program = c_compilers.build(compiler, folder, ["main.c", "policy.c"], c_compilers.strict(compiler))
+        assert c_compilers.run(program, compiler).stdout.split() == ["00", "11", "00", "11", "11"]
     agent.close()
 
 

@@ -136,7 +136,7 @@ def test_act_py_agrees_with_load_policy(name, exported):
 def test_act_py_is_a_short_copy_of_the_standalone_module(exported):
     text = (exported["box"][0] / "act.py").read_bytes()
     assert text == Path(standalone.__file__).read_bytes()
-    assert len(text.splitlines()) <= 230
+    assert len(text.splitlines()) <= 235
 
 
 def run_self_check(folder):
