@@ -64,7 +64,7 @@ def check_options(kind: str, quantize: str | None = None, name: str = export_dir
 
 
 def _check_path_fits(path: str | Path, kind: str) -> None:
-    """Refuse a name that means another format's file, and for a format that is a file the directory it should go to."""
+    """Refuse a name that means another format's file, or that of a file for a directory, or the other way round."""
     suffixes = {format: Path(name).suffix for format, name in NAMES.items()}
     for other, suffix in suffixes.items():
         if suffix and other != kind and Path(path).suffix == suffix:
@@ -72,6 +72,11 @@ def _check_path_fits(path: str | Path, kind: str) -> None:
                 f"{str(path)!r} is a name for format={other!r}, and the format is {kind!r}; give format={other!r}, or "
                 "another name"
             )
+    if kind == "c" and Path(path).suffix in (".c", ".h"):
+        raise UsageError(
+            f"{str(path)!r} names a file, and format='c' writes a directory; name that, such as "
+            f"{str(Path(path).with_suffix(''))!r}, and its files with the option name"
+        )
     directory = str(path).endswith(("/", os.sep)) or (os.path.isdir(path) and not names_in(Path(path)))
     if suffixes[kind] and directory:
         raise UsageError(
@@ -93,7 +98,8 @@ def export(
 
     Args:
         path: a directory, which may also be an empty one, for ``"numpy"``, ``"savedmodel"`` and ``"c"``; a file for
-            ``"tflite"`` and ``"onnx"``. Only theirs may end in ``.tflite`` and ``.onnx``.
+            ``"tflite"`` and ``"onnx"``. Only theirs may end in ``.tflite`` and ``.onnx``, and that of ``"c"`` not in
+            ``.c`` or ``.h``.
         kind: one of :data:`FORMATS`.
         acting: the parts of the agent that act.
         quantize: how weights are stored, one of :data:`ddpg.exports.c_network.QUANTIZATIONS`; for ``"c"`` only.

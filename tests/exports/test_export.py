@@ -480,6 +480,7 @@ def test_an_export_may_have_any_name(kind, agents, tmp_path):
         ("policy.onnx", "numpy", "policy.onnx format='onnx' 'numpy'"),
         ("policy.onnx", "tflite", "policy.onnx format='onnx' 'tflite'"),
         ("policy.tflite", "c", "policy.tflite format='tflite' 'c'"),
+        ("robot/swing.c", "c", "robot/swing.c directory 'robot/swing' option name"),
         ("robot/", "onnx", "robot/ directory format='onnx' robot/policy.onnx"),
         ("empty", "tflite", "empty directory format='tflite' empty/policy.tflite"),
     ],
