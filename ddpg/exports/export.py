@@ -5,6 +5,7 @@ Runtimes add numbers in different orders, so the comparison allows the differenc
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,9 +121,10 @@ def export(
     _check_path_fits(path, kind)
     path = Path(path)
     export_dir.check_export_path(path)
-    if kind == "savedmodel" and "[" in str(path.resolve()):
+    if kind == "savedmodel" and re.search(r"[\[\udc80-\udcff]", str(path.resolve())):  # surrogates: other bytes
         raise UsageError(
-            f"TensorFlow loads no SavedModel from a path with '[' in it, {brief(str(path))}; name another one"
+            f"TensorFlow loads no SavedModel from a path with '[' in it or one that is not UTF-8, {brief(str(path))}; "
+            "name another one"
         )
     observation_space, action_space = acting.network.observation_space, acting.actions.space
     if kind != "numpy":

@@ -66,7 +66,7 @@ def run_tflite(path: Path) -> Runner:
     """Return the signature of a TFLite file as a function of NumPy arrays."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # TFLite announces that another package will replace it
-        runner = tf.lite.Interpreter(str(path)).get_signature_runner()
+        runner = tf.lite.Interpreter(model_content=path.read_bytes()).get_signature_runner()
 
     @quiet_tensorflow()  # TFLite logs its backend at the first call
     def run(observations: np.ndarray) -> Outputs:
@@ -98,6 +98,6 @@ def run_onnx(path: Path) -> Runner:
     """Return the model of an ONNX file as a function of NumPy arrays."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return lambda observations: dict(zip(names, session.run(names, {INPUT: observations}), strict=True))

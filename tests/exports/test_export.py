@@ -286,6 +286,18 @@ def test_a_savedmodel_path_with_a_bracket_is_refused(agents, tmp_path):
     assert not (tmp_path / "a[1]").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems have no such names")
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_path_that_is_not_utf8(kind, agents, tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9") / "policy"
+    if kind == "savedmodel":
+        with refuses(UsageError, "UTF-8 SavedModel caf"):
+            agents["box"].export(path, kind)
+        assert list(tmp_path.iterdir()) == []
+    else:
+        assert agents["box"].export(path, kind).exists()
+
+
 @pytest.mark.slow
 def test_images_need_tensorflow_and_batch_normalisation_uses_its_averages(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
