@@ -15,7 +15,7 @@ from ddpg.config.name_hints import EVALUATE, refuse_unknown
 from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.env_calls import env_name
 from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper
-from ddpg.interaction.spaces import spaces_of
+from ddpg.interaction.spaces import same_space, spaces_of
 from ddpg.interaction.transitions import MAX_FAULTS_IN_A_ROW, Episode, Passthrough
 from ddpg.interaction.validation import validate_bool, validate_int, validate_optional_int
 
@@ -110,8 +110,8 @@ def evaluate(
         counted in every step, in a vector also in environments that have contributed all their episodes already.
 
     Raises:
-        UsageError: if a keyword is unknown, ``episodes`` is below 1, ``policy`` is not a policy, ``env`` is not an
-            environment, or a vector has another autoreset mode.
+        UsageError: if a keyword is unknown, ``episodes`` is below 1, ``policy`` is not a policy or has another
+            ``action_space``, ``env`` is not an environment, or a vector has another autoreset mode.
         EnvironmentFault: if the environment raised, or returned NaN or another invalid value; with
             ``on_bad_transition="drop"``, if episodes were abandoned in a hundred steps and none that counts ended
             between them.
@@ -123,7 +123,9 @@ def evaluate(
     start = time.perf_counter()
     clipped_before = getattr(policy, "num_clipped_predictions", 0)
     with pausing_learning(policy, env):
-        reader = Passthrough(spaces_of(env)[0], getattr(env, "num_envs", 1))
+        observation_space, action_space = spaces_of(env)
+        check_action_space(policy, action_space, getattr(env, "action_space", action_space))
+        reader = Passthrough(observation_space, getattr(env, "num_envs", 1))
         drops = getattr(getattr(policy, "config", None), "on_bad_transition", None) == "drop"
         stepper = make_stepper(env, seed, reader, "drop" if drops else "raise")
         with progress.tqdm_bar(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
@@ -152,6 +154,20 @@ def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, i
             "give an agent, or an object of your own with that method"
         )
     return episodes, seed
+
+
+def check_action_space(policy: Any, *spaces: gym.Space) -> None:
+    """Refuse a policy that has an ``action_space``, and none of the environment's ``spaces`` is the same.
+
+    Raises:
+        UsageError: if so.
+    """
+    own = getattr(policy, "action_space", None)
+    if isinstance(own, gym.Space) and not any(same_space(own, space) for space in spaces):
+        raise UsageError(
+            f"the environment's action space is {brief(spaces[0])}, and the policy acts in {brief(own)}; give the "
+            "environment that it was trained in, with the same wrappers"
+        )
 
 
 @contextlib.contextmanager

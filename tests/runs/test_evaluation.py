@@ -10,6 +10,7 @@ from environments import Counting, ReusingVector, Still, Walk
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from refusals import refuses
 
+import ddpg
 from ddpg import UsageError
 from ddpg.runs.evaluation import choice_seed, evaluate, evaluation_seed, final_seed
 
@@ -179,6 +180,8 @@ def test_evaluating_in_another_environment_keeps_the_training_episode():
 
 # -- errors -------------------------------------------------------------------------------------------
 
+HALF = gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), np.float32(-1), np.float32(1))
+
 
 @pytest.mark.parametrize(
     ("policy", "env", "options", "message"),
@@ -190,6 +193,9 @@ def test_evaluating_in_another_environment_keeps_the_training_episode():
         (Linear(), (Walk().observation_space, Walk().action_space), {}, "Env VectorEnv"),
         (Linear(), SyncVectorEnv([Walk], autoreset_mode=AutoresetMode.DISABLED), {}, "autoreset_mode"),
         (Still(), Counting(3, nan_reward_at=2), {}, "reward nan"),
+        (ddpg.load_policy("zoo:MountainCarContinuous-v0"), gym.make("MountainCar-v0"), {}, "Discrete(3) Box(-1.0, 1.0"),
+        (ddpg.load_policy("zoo:Pendulum-v1"), HALF, {}, "Box(-1.0, 1.0 Box(-2.0, 2.0 wrappers"),
+        (ddpg.load_policy("zoo:Pendulum-v1"), SyncVectorEnv([lambda: HALF]), {}, "Box(-1.0, 1.0 Box(-2.0, 2.0"),
     ],
 )
 def test_bad_arguments_are_refused(policy, env, options, message):
