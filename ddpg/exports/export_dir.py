@@ -4,11 +4,13 @@
 """
 
 import contextlib
+import glob
 import hashlib
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ ACT = "act.py"
 
 _ALLOWED = "a policy is written to a new path, to an empty directory, or over another exported policy"
 _LARGEST = 1 << 30  # bytes; larger files are not searched for the mark
+_ABANDONED = 24 * 3600  # seconds; an export takes a few, of large networks minutes
 POLICY = "policy"  # the name of a policy in C, unless ABOUT has another
 _FILES = {ABOUT, "policy.safetensors", "saved_model.pb", "fingerprint.pb"}
 # The directories of an export, and the files in each: SavedModels of ours have no assets.
@@ -69,6 +72,7 @@ def write_aside(path: Path) -> Iterator[Path]:
                 yield temporary
                 check_export_path(path)  # again: a file that has appeared there since must not be replaced
                 _replace(temporary, path)
+                _sweep_abandoned(target)
         except OSError as error:
             if error.filename is not None:
                 error.filename = str(error.filename).replace(str(temporary), str(path))
@@ -97,6 +101,14 @@ def _folder_beside(path: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def _sweep_abandoned(target: Path) -> None:
+    """Remove the temporary folders that killed exports to ``target`` left; one in use is younger than a day."""
+    for folder in target.parent.glob(f".{glob.escape(target.name)}.ddpg-{'[a-z0-9_]' * 8}"):
+        with contextlib.suppress(OSError):  # another export has removed it
+            if set(os.listdir(folder)) <= {target.name} and time.time() - folder.lstat().st_mtime > _ABANDONED:
+                shutil.rmtree(folder)
 
 
 def _replace(complete: Path, path: Path) -> None:

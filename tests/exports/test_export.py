@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -581,6 +582,17 @@ def test_twenty_thousand_actions_are_too_many_for_numpy(tmp_path):
     with refuses(UsageError, "format='numpy' 1048576 savedmodel"):
         make_agent(gym.spaces.Discrete(20_000), gym.spaces.Box(-1, 1, (2,)), hidden=(2,)).export(tmp_path / "policy")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_export_left_is_removed_after_a_day(agents, tmp_path):
+    """A folder may also be that of an export that is still running, or someone else's."""
+    left, running, other = (tmp_path / f".a[b].ddpg-{name}" for name in ("0123abc_", "fresh___", "mine1234"))
+    for folder, name in ((left, "a[b]"), (running, "a[b]"), (other, "notes")):
+        (folder / name).mkdir(parents=True)
+    for folder in (left, other):
+        os.utime(folder, times=(time.time() - 90_000,) * 2)
+    path = agents["box"].export(tmp_path / "a[b]")
+    assert sorted(tmp_path.iterdir()) == sorted([running, other, path])
 
 
 def test_the_working_directory_is_refused(agents, tmp_path, monkeypatch):
