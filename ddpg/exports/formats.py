@@ -77,7 +77,7 @@ def run_tflite(path: Path) -> Runner:
 
 
 def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
-    """Write an ONNX file with the export's metadata among its own.
+    """Write an ONNX file with the export's metadata among its own; the first axis of each array is named ``batch``.
 
     Raises:
         UsageError: if tf2onnx or onnxruntime is not installed, or tf2onnx does not translate an op of the network.
@@ -88,6 +88,8 @@ def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
     model, _ = tf2onnx.convert.from_function(function, signature, opset=_OPSET)
     if lacking := sorted({node.op_type for node in model.graph.node if not onnx.defs.has(node.op_type, node.domain)}):
         raise UsageError(f"ONNX cannot hold this network: tf2onnx does not translate {lacking[0]}; use savedmodel")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"  # tf2onnx gives each a number
     model.producer_name = "ddpg-paths"
     onnx.helper.set_model_props(model, {ABOUT: json.dumps(about)})
     onnx.checker.check_model(model, full_check=True)

@@ -602,6 +602,15 @@ def test_the_working_directory_is_refused(agents, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_first_axis_of_onnx_arrays_is_named(agents, tmp_path):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(agents["choice"].export(tmp_path / "policy.onnx", "onnx"))
+    shapes = {value.name: value.shape for value in (*session.get_inputs(), *session.get_outputs())}
+    n = agents["choice"].action_space.n
+    assert shapes == {"observations": ["batch", 2, 3], "actions": ["batch"], "values": ["batch", n]}
+
+
 def test_onnx_without_its_extra_is_refused(agents, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     monkeypatch.setitem(sys.modules, "onnx", None)
