@@ -194,8 +194,9 @@ _SWIMMING = {
 _AVERAGED = {"actor_average": 1_000}
 
 # With the recipe's norm, which follows the activation, units die for good, and a run of 300,000 steps forgot Hopper.
-# With the norm before it none of six runs of Hopper and Walker2d did (benchmarks/learning/long_preactivation.toml). In
-# HalfCheetah, where nothing is forgotten, it returns less.
+# With the norm before it none of six runs of Hopper and Walker2d did (benchmarks/learning/long_preactivation.toml), and
+# lighter humanoids learn faster (benchmarks/studies/tuning_humanoid.toml). In HalfCheetah, where nothing is forgotten, it
+# returns less.
 _HOLDING = _AVERAGED | {"norm": "renorm_preactivation"}
 
 PRESETS = {
@@ -220,7 +221,7 @@ PRESETS = {
     "Hopper-v5": Preset(1_000_000, _HOLDING, recipe="plus"),
     "Walker2d-v5": Preset(1_000_000, _HOLDING, recipe="plus"),
     "Ant-v5": Preset(1_000_000, _AVERAGED, recipe="plus"),
-    "Humanoid-v5": Preset(2_000_000, _AVERAGED, recipe="plus"),
+    "Humanoid-v5": Preset(2_000_000, _HOLDING, recipe="plus"),
 }
 
 # With the recipe's Gaussian noise of 0.1 one of two seeds did not learn a swing-up
