@@ -31,12 +31,10 @@ def test_our_runs_are_read_before_the_cooldown_and_at_the_end():
     assert late.hopper == pytest.approx(hopper[0] / hopper[1])
 
 
-def v4_runs(seed, *shares):
+def v4_runs(seed, *shares, recipe="averaged"):
     """Runs planned for a million steps, evaluated every 50,000; the second evaluation is the one that counts."""
     return [
-        cell(
-            gym_published.V4_STUDY, env_id.replace("v5", "v4"), "averaged", seed, scores, asked=1_000_000, every=50_000
-        )
+        cell(gym_published.V4_STUDY, env_id.replace("v5", "v4"), recipe, seed, scores, asked=1_000_000, every=50_000)
         for env_id in REFERENCES
         for scores in [[scored(env_id, share) for share in shares]]
     ]
@@ -62,6 +60,17 @@ def test_runs_in_v4_are_read_after_100_000_and_300_000_steps_of_a_million():
     (row,) = (line for line in gym_published.table(cells).splitlines() if gym_published.V4 in line)
     assert "| 2, 1 at 300,000 | 0.60 (0." in row
     assert "| 1.10 |  |" in row  # an interval needs a second seed
+
+
+def test_runs_of_humanoids_preset_today_have_a_row_of_their_own():
+    today = [run for run in v4_runs(0, 0, 0.9, recipe="preactivation") if run.env_id == "Humanoid-v4"]
+    cells = [*v4_runs(0, 0, 0.5), *today]
+    assert gym_published.ours(cells)[gym_published.V4].scores[100_000].mean == pytest.approx(0.5)
+    before, *_, row = gym_published.v4_table(cells).split("| SimbaV2")[0].splitlines()[2:]
+    place = 2 + [*REFERENCES].index("Humanoid-v5")
+    expected = [f"{scored('Humanoid-v5', share):,.0f}" for share in (0.5, 0.9)]
+    assert [line.split("|")[place].strip() for line in (before, row)] == expected
+    assert "Humanoid's preset today" in row
 
 
 def test_the_sentence_about_v4_needs_a_run_of_every_task():
