@@ -195,7 +195,7 @@ _AVERAGED = {"actor_average": 1_000}
 
 # With the recipe's norm, which follows the activation, units die for good, and a run of 300,000 steps forgot Hopper.
 # With the norm before it none of six runs of Hopper and Walker2d did (benchmarks/learning/long_preactivation.toml), and
-# lighter humanoids learn faster (benchmarks/studies/tuning_humanoid.toml). In HalfCheetah, where nothing is forgotten, it
+# lighter humanoids learn faster (benchmarks/studies/tuning_humanoid.toml). HalfCheetah, where nothing is forgotten,
 # returns less.
 _HOLDING = _AVERAGED | {"norm": "renorm_preactivation"}
 
