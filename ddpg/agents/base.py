@@ -172,8 +172,8 @@ class Agent(TFAgent, abc.ABC):
     def _check_masks(self, transitions: Transitions) -> None:
         """Refuse transitions whose action masks cannot be used; agents with masks override this."""
 
-    def _check_observed(self, observation: npt.ArrayLike) -> None:
-        """Refuse an observation to act on whose action mask cannot be used; agents with masks override this."""
+    def _check_observation_masks(self, observation: npt.ArrayLike) -> None:
+        """Refuse observations whose action masks are not zeros and ones; agents with masks override this."""
 
     # -- acting ---------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Agent(TFAgent, abc.ABC):
         """
         self.check_usable()
         deterministic = validate_bool(deterministic, "deterministic")
-        self._check_observed(observation)
+        self._check_observation_masks(observation)
         native = self._native_policy if deterministic else None
         found, single = None if native is None else native(observation), True
         if found is None:

@@ -68,7 +68,7 @@ class DQN(OffPolicyAgent):
         if self.config.action_mask:
             check_masked(transitions, int(spaces.check_discrete_space(self.action_space).n))
 
-    def _check_observed(self, observation: npt.ArrayLike) -> None:
+    def _check_observation_masks(self, observation: npt.ArrayLike) -> None:
         if self.config.action_mask:
             observations, _ = spaces.as_batch(self.observation_space, observation, "observation")
             check_masks(observations, int(spaces.check_discrete_space(self.action_space).n))
