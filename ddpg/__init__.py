@@ -41,6 +41,7 @@ _HOME = {
     "StopTrainingOnRewardThreshold": "ddpg.agents.callbacks",
     "TensorBoardCallback": "ddpg.runs.run_callbacks",
     "TrackerCallback": "ddpg.runs.run_callbacks",
+    "check_critic": "ddpg.runs.critic_check",
     "evaluate": "ddpg.runs.evaluation",
     "train": "ddpg.runs.training",
     "resume": "ddpg.runs.training",
@@ -83,6 +84,7 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.policies.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
     from ddpg.replay.buffer import ReplayBuffer as ReplayBuffer
     from ddpg.replay.minibatch import Batch as Batch
+    from ddpg.runs.critic_check import check_critic as check_critic
     from ddpg.runs.dataset import load_dataset as load_dataset
     from ddpg.runs.evaluation import evaluate as evaluate
     from ddpg.runs.run_callbacks import CheckpointCallback as CheckpointCallback

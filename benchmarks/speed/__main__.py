@@ -13,7 +13,6 @@ FILE`` checks within minutes that every package and kind works; its numbers are 
 import argparse
 import dataclasses
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -63,8 +62,8 @@ def main() -> None:
         parser.error(str(error))
     pythons = {}
     for name in options.peers:
-        if (program := PEERS[name].needs) and not shutil.which(program):
-            print(f"{name} is skipped: it needs {program}", file=sys.stderr)
+        if obstacle := PEERS[name].obstacle():
+            print(f"{name} is skipped: {obstacle}", file=sys.stderr)
         else:
             pythons[name] = interpreter(PEERS[name], options.environments)
     planned = list(jobs(options.only, options.tasks, options.cores, list(pythons), options.repeats))

@@ -1,7 +1,10 @@
 """The packages that are compared, and how each is installed and run."""
 
 import dataclasses
+import shutil
 from pathlib import Path
+
+from ddpg.compiler import jit
 
 SCRIPTS = Path(__file__).parent / "peers"
 
@@ -20,6 +23,7 @@ class Peer:
         only: the one kind that measures it; ``None`` for all kinds that measure plain DDPG.
         keeps: whether it caches compiled code for the next process.
         empty_cache: whether our compiler starts with an empty cache.
+        bfloat16: whether it is only measured where this processor multiplies bfloat16 numbers faster than float32.
     """
 
     script: str
@@ -31,6 +35,13 @@ class Peer:
     only: str | None = None
     keeps: bool = False
     empty_cache: bool = False
+    bfloat16: bool = False
+
+    def obstacle(self) -> str:
+        """Return why the package cannot be measured on this machine; "" if it can."""
+        if self.needs and not shutil.which(self.needs):
+            return f"it needs {self.needs}"
+        return jit.obstacle_to_bfloat16() if self.bfloat16 else ""
 
 
 # From PyPI alone, pip installs PyTorch's CUDA wheel on Linux; configure an index or folder with the CPU wheel.
@@ -43,10 +54,13 @@ _TF_AGENTS += ("gymnasium[mujoco]>=1.1,<2",)
 _RLTOOLS = ("rltools[mkl]==2.2.1", "gymnasium[mujoco]>=1.1,<2")
 OURS, OURS_EMPTY = "ours", "ours, nothing compiled before"
 OURS_SINGLE, OURS_PLUS = "ours, one update per step", "ours, recipe plus"
+OURS_BFLOAT16 = "ours, bfloat16"
+_BFLOAT16 = {"precision": "bfloat16"}
 PEERS = {
     OURS: Peer("ours", keeps=True),
     OURS_EMPTY: Peer("ours", empty_cache=True),
     OURS_SINGLE: Peer("ours", options={"updates_per_call": 1}, keeps=True),
+    OURS_BFLOAT16: Peer("ours", options=_BFLOAT16, keeps=True, bfloat16=True),
     "ours, uncompiled": Peer("ours", options={"jit": False}),
     "ours, XLA": Peer("ours", options={"compiler": "xla"}),
     "Stable-Baselines3": Peer("stable_baselines", _SB3, {"package": "stable_baselines3"}),
@@ -60,6 +74,9 @@ PEERS = {
     "TF-Agents": Peer("tf_agents_ddpg", _TF_AGENTS, own_env=True, lacks=("memory", "solve")),
     # Stronger algorithms, each with its package's own options; only the number of random steps is the same.
     OURS_PLUS: Peer("ours", options={"recipe": "plus"}, keeps=True, only="stronger"),
+    f"{OURS_PLUS}, bfloat16": Peer(
+        "ours", options={"recipe": "plus", **_BFLOAT16}, keeps=True, only="stronger", bfloat16=True
+    ),
     "SBX CrossQ": Peer("stable_baselines", _SBX, {"package": "sbx", "algorithm": "CrossQ"}, only="stronger"),
     "SBX TQC": Peer("stable_baselines", _SBX, {"package": "sbx", "algorithm": "TQC"}, only="stronger"),
     "Stable-Baselines3 SAC": Peer(

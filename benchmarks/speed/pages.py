@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks import marks
 from benchmarks.speed.figure import draw
 from benchmarks.speed.processors import processor_name
-from benchmarks.speed.report import machines_sentence, machines_table, short_table, tables
+from benchmarks.speed.report import bfloat16_table, machines_sentence, machines_table, short_table, tables
 from benchmarks.speed.results import RESULTS
 from benchmarks.speed.roofline.profile import PROFILE, profile_table
 from benchmarks.speed.roofline.recipes import COUNTS, counts_table
@@ -18,6 +18,7 @@ README, PAGE, FIGURE = ROOT / "README.md", ROOT / "docs" / "performance.md", ROO
 UPDATE_PAGE = PAGE.with_suffix("") / "update.md"
 ALTERNATIVE = "Bar chart of our training speed divided by each package's, for each task, on one core and on two"
 SPEED, MACHINES, LIMITS, OPERATIONS, SHARES = "speed", "speed by machine", "roofline", "operations", "profile"  # marks
+NARROW = "speed in bfloat16"
 
 
 def write(document: dict) -> None:
@@ -34,6 +35,7 @@ def texts(document: dict) -> dict[tuple[Path, str], str]:
     found = {
         (README, MACHINES): machines_sentence(machines),
         (PAGE, MACHINES): machines_table(machines),
+        (PAGE, NARROW): bfloat16_table(machines),
         (README, SPEED): f"{about}\n\n{short_table(document['rows'])}",
         (PAGE, SPEED): f"{about} {versions(document)}\n\n![{ALTERNATIVE}]({FIGURE.name})\n\n{tables(document['rows'])}",
     }

@@ -21,6 +21,7 @@ from ddpg.learners.synced_session import SyncedSession, assign_variables
 from ddpg.networks.base import Network
 from ddpg.networks.observer import observing
 from ddpg.policies.schedules import factor_of
+from ddpg.replay.buffer import return_steps
 from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
@@ -36,8 +37,6 @@ OF_NETWORKS = (
 OF_VALUES = ("q_value", "discounted_return", "q_bias")
 DORMANT = 0.025  # τ of Sokar et al. 2023
 RANK_LEFT_OUT = 0.01  # δ of Kumar et al. 2021
-LONGEST_RETURN = 1_000  # steps
-NEGLIGIBLE = 0.01  # the discount at which later rewards are ignored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,15 +236,6 @@ def effective_learning_rate(before: Sequence[np.ndarray], after: Sequence[np.nda
     """
     moved = [new.astype(np.float64) - old for old, new in zip(before, after, strict=True)]
     return total_norm(moved) / (total_norm(before) or math.inf)
-
-
-def return_steps(gamma: float) -> int:
-    """Return the number of steps n at which γ^n ≤ 1 %, so that later rewards hardly matter; at most 1,000."""
-    if gamma <= NEGLIGIBLE:
-        return 1
-    if gamma >= NEGLIGIBLE ** (1 / LONGEST_RETURN):
-        return LONGEST_RETURN
-    return math.ceil(math.log(NEGLIGIBLE) / math.log(gamma))
 
 
 def diagnostic_columns(agent: OffPolicyAgent) -> list[str]:

@@ -1,4 +1,4 @@
-"""The commands ``evaluate``, ``paths``, ``export``, ``record``, ``watch``, ``plot``, ``runs`` and ``zoo``."""
+"""The commands about a run or policy (``evaluate``, ``critic``, ``export``, ...), ``paths``, ``plot`` and ``runs``."""
 
 import dataclasses
 import json
@@ -43,6 +43,29 @@ class Evaluate(JSONOption, SavedPolicyCommand):
         print(json.dumps(summary) if self.json else text)
         if failed is not None:  # the environment, in ``close``
             raise failed
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Critic(JSONOption, SavedPolicyCommand):
+    """Check whether a run's critic orders actions as their simulated returns do."""
+
+    states: int = option(20, "number of states, each of its own episode", at_least=2)
+    actions: int = option(8, "number of disturbed actions for each state", at_least=1)
+    disturbance: float = option(0.3, "standard deviation of the disturbances, in half-ranges of the action")
+    seed: int | None = option(None, "seed of the environment and the disturbances; none: from the run's", at_least=0)
+
+    def __call__(self) -> None:
+        """Simulate, and print."""
+        from ddpg.runs.saved_policy import RunPolicy
+
+        with stdout_reserved_for_answer(self.json), self.imports_allowed():
+            policy = self.saved_policy()
+            if not isinstance(policy, RunPolicy):
+                raise UsageError(f"{policy.name} is a policy without its critic; name a run directory")
+            summary, text = policy.check_critic(
+                self.states, self.actions, self.disturbance, self.seed, progress_bar=not self.json
+            )
+        print(json.dumps(summary) if self.json else text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import ddpg
 from ddpg.cli.command import Command
-from ddpg.cli.inspect import Evaluate, Export, Paths, Plot, Record, Runs, Watch, Zoo
+from ddpg.cli.inspect import Critic, Evaluate, Export, Paths, Plot, Record, Runs, Watch, Zoo
 from ddpg.cli.studies import Study, Tune
 from ddpg.cli.terminal import silence_stdout_at_exit, tolerate_broken_pipes
 from ddpg.cli.train import Resume, Train
@@ -25,7 +25,7 @@ from ddpg.runs import signals
 
 # Heavy modules are imported inside the commands, so that `ddpg --help` answers at once.
 
-_KINDS = (Train, Resume, Evaluate, Paths, Export, Record, Watch, Plot, Runs, Zoo, Study, Tune)
+_KINDS = (Train, Resume, Evaluate, Critic, Paths, Export, Record, Watch, Plot, Runs, Zoo, Study, Tune)
 COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in _KINDS}
 
 EXIT_STATUS = """\

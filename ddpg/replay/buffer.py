@@ -1,6 +1,7 @@
 """The replay buffer, which stores the latest transitions in NumPy arrays used as a ring, and samples from them."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from ddpg.replay.minibatch import Batch
 from ddpg.replay.observation_store import ObservationStore
 
 LARGEST_SIZE = 2**20  # maximum number of action components
+LONGEST_RETURN = 1_000  # steps
+NEGLIGIBLE = 0.01  # the discount at which later rewards are ignored
 RECORDED = "recorded"  # the flag of transitions from a data set; the field exists only if there are any
 
 
@@ -114,6 +117,15 @@ def n_step_returns(
         sums += np.where(continues, gamma**step * rewards.take(last), 0)
         discounts[continues] *= gamma
     return last, sums.astype(np.float32)[..., None], discounts.astype(np.float32)[..., None]
+
+
+def return_steps(gamma: float) -> int:
+    """Return the number of steps n at which γ^n ≤ 1 %, so that later rewards hardly matter; at most 1,000."""
+    if gamma <= NEGLIGIBLE:
+        return 1
+    if gamma >= NEGLIGIBLE ** (1 / LONGEST_RETURN):
+        return LONGEST_RETURN
+    return math.ceil(math.log(NEGLIGIBLE) / math.log(gamma))
 
 
 class OutOfMemory(UsageError):

@@ -1,4 +1,4 @@
-"""Evaluate, record, watch and export a saved policy: that of a run, or one of the zoo, ``zoo:NAME``.
+"""Evaluate, check, record, watch and export a saved policy: that of a run, or one of the zoo, ``zoo:NAME``.
 
 Only the agent of a run and exports import TensorFlow.
 """
@@ -23,6 +23,7 @@ from ddpg.exports.zoo import Card
 from ddpg.interaction import env_calls
 from ddpg.progress import format_number
 from ddpg.runs import run_config, run_directory
+from ddpg.runs.critic_check import check_critic
 from ddpg.runs.env_factory import check_imports, episode_limit_note, make_env
 from ddpg.runs.evaluation import evaluate, final_seed
 from ddpg.runs.rendering import EnvRenderer, RenderingProcess, open_renderer
@@ -161,6 +162,29 @@ class RunPolicy(SavedPolicy):
         with imports_allowed(self._allow_import):
             agent = load_agent(path, spaces)
         return agent, {"checkpoint": path.name, "timesteps": agent.num_timesteps}
+
+    def check_critic(
+        self, states: int, actions: int, disturbance: float, seed: int | None = None, progress_bar: bool = False
+    ) -> tuple[dict[str, Any], str]:
+        """Compare the critic with simulated returns.
+
+        Args:
+            states, actions, disturbance, progress_bar: as for :func:`ddpg.check_critic`.
+            seed: of states and episodes; by default the policy's.
+
+        Returns:
+            ``run``, ``env_id``, what :meth:`load` says, ``seed`` and :meth:`CriticCheck.summary`; the same as text.
+
+        Raises:
+            UsageError: as :meth:`load`, :func:`~ddpg.runs.env_factory.make_env` and :func:`ddpg.check_critic`.
+            EnvironmentFault: if the environment failed.
+        """
+        seed = self.seed if seed is None else seed
+        with env_calls.own_directory(), env_calls.closing(make_env(self.env_id, self.wrappers)) as env:
+            agent, about = self.load((env.observation_space, env.action_space))
+            found = check_critic(agent, env, states, actions, disturbance, seed, progress_bar)
+        summary = {"run": self.name, "env_id": self.env_id, **about, "seed": seed, **found.summary()}
+        return summary, f"{self.env_id} after {about['timesteps']:,} steps\n{found}"
 
     def comparison(self, episodes: int, seed: int) -> tuple[dict[str, Any], str]:
         """Return no field, and a warning if the environment's time limit is not the run's."""

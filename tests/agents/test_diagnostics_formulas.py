@@ -12,7 +12,6 @@ from ddpg.agents.diagnostics import (
     dormant_share,
     effective_learning_rate,
     feature_rank,
-    return_steps,
     total_norm,
 )
 
@@ -101,17 +100,3 @@ def test_effective_learning_rate():
 def test_effective_learning_rate_resolves_steps_of_float32():
     before = np.ones(4, np.float32)
     assert effective_learning_rate([before], [np.nextafter(before, np.float32(2))]) == pytest.approx(2.0**-23)
-
-
-@pytest.mark.parametrize(
-    ("gamma", "steps"),
-    [(0.0, 1), (0.01, 1), (0.1, 2), (0.9, 44), (0.99, 459), (0.995, 919), (0.999, 1000), (1.0, 1000)],
-)
-def test_the_number_of_steps_in_a_return(gamma, steps):
-    """0.9^43 = 0.0108, 0.9^44 = 0.0097."""
-    assert return_steps(gamma) == steps
-
-
-@given(st.floats(0.0101, 0.995))
-def test_the_rest_of_a_return_has_little_weight(gamma):
-    assert gamma ** return_steps(gamma) <= 0.01 * (1 + 1e-9)

@@ -17,7 +17,7 @@ import shapes
 from clock import Clock
 from refusals import refuses
 
-from benchmarks.speed import running
+from benchmarks.speed import packages, running
 from benchmarks.speed.kinds import KINDS
 from benchmarks.speed.packages import OURS, PEERS, SCRIPTS
 from benchmarks.speed.plan import Job, jobs, remaining
@@ -278,3 +278,11 @@ def test_brief_numbers_need_another_results_file():
     )
     assert done.returncode == 2
     assert "name another file with --results" in done.stderr
+
+
+def test_a_package_is_skipped_where_it_cannot_be_measured(monkeypatch):
+    monkeypatch.setattr(packages.shutil, "which", lambda program: None)
+    monkeypatch.setattr(packages.jit, "obstacle_to_bfloat16", lambda: "no such instructions")
+    assert PEERS["RLtools (TD3)"].obstacle() == "it needs g++"
+    assert PEERS[packages.OURS_BFLOAT16].obstacle() == "no such instructions"
+    assert not PEERS[OURS].obstacle()

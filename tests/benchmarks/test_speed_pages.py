@@ -4,12 +4,13 @@ import json
 
 from benchmarks import marks
 from benchmarks.speed import pages
-from benchmarks.speed.report import machines_sentence, machines_table, report, short_table, tables
+from benchmarks.speed.report import bfloat16_table, machines_sentence, machines_table, report, short_table, tables
 from benchmarks.speed.results import RESULTS
 from benchmarks.speed.summary import summarise
 
 TASK = "Pendulum 64-64"
 PLACES = [(page, name) for page in (pages.README, pages.PAGE) for name in (pages.SPEED, pages.MACHINES)]
+PLACES += [(pages.PAGE, pages.NARROW)]
 PLACES += [(pages.UPDATE_PAGE, name) for name in (pages.LIMITS, pages.OPERATIONS, pages.SHARES)]
 
 
@@ -83,6 +84,19 @@ def test_machines_are_compared_in_columns():
     assert "- Quipu (Knots 2), 2.5 GHz, 98.5 GFLOP/s on one core and 190 GFLOP/s on 2 cores" in text
     assert text.endswith("Counted by hand.")
     assert f"- {TASK}. SBX: 1.5 to 4.0" in machines_sentence([HERE, THERE])
+
+
+def test_bfloat16_is_compared_with_float32_and_with_others():
+    """300 / 100, and 300 / 60 steps/s of Stable-Baselines3; a machine without bfloat16 has no row."""
+    rates = {"ours": 100, "ours, bfloat16": 300, "Stable-Baselines3": 60}
+    narrow = {
+        "machine": {"processor": "Abacus"},
+        "rows": [row(peer, 0, steps_per_second=rates[peer]) for peer in rates],
+    }
+    text = bfloat16_table([THERE, narrow])
+    assert text.splitlines()[2:] == [f"| Abacus | {TASK} | 2 | 100 | 300 | × 3.00 | × 5.00 | – | – |"]
+    assert "Stable-Baselines3 | SBX, 32 updates per 32 steps | RLtools (TD3) |" in text
+    assert bfloat16_table([HERE, THERE]) == ""
 
 
 def test_a_kind_can_compare_with_another_variant_of_ours():

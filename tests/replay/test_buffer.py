@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from refusals import refuses
 
 from ddpg import Batch, ReplayBuffer, UsageError
+from ddpg.replay.buffer import return_steps
 from ddpg.replay.observation_store import ObservationStore
 
 
@@ -417,3 +418,17 @@ def test_invalid_flags_of_recorded_rows_are_refused():
     for flags in ([[0], [0], [1], [3]], [[0], [0], [1]]):
         with refuses(UsageError, "recorded"):
             ReplayBuffer(9, (1,), 1).restore(saved() | {"recorded": np.array(flags, np.uint8)})
+
+
+@pytest.mark.parametrize(
+    ("gamma", "steps"),
+    [(0.0, 1), (0.01, 1), (0.1, 2), (0.9, 44), (0.99, 459), (0.995, 919), (0.999, 1000), (1.0, 1000)],
+)
+def test_the_number_of_steps_in_a_return(gamma, steps):
+    """0.9^43 = 0.0108, 0.9^44 = 0.0097."""
+    assert return_steps(gamma) == steps
+
+
+@given(st.floats(0.0101, 0.995))
+def test_the_rest_of_a_return_has_little_weight(gamma):
+    assert gamma ** return_steps(gamma) <= 0.01 * (1 + 1e-9)

@@ -7,15 +7,17 @@ from ddpg.config.presets import read_recipe
 
 
 def train(task, env):
-    if recipe := task.options.get("recipe"):
-        return learn(task, env, DDPGConfig(**read_recipe(recipe)).replace(learning_starts=task.starts))
+    options = dict(task.options)
+    if recipe := options.pop("recipe", None):
+        config = DDPGConfig(**read_recipe(recipe) | options)
+        return learn(task, env, config.replace(learning_starts=task.starts))
     config = DDPGConfig(
         hidden=tuple(task.hidden),
         batch_size=task.batch,
         gamma=task.gamma,
         learning_starts=task.starts,
         buffer_size=task.memory,
-        **task.options,
+        **options,
     )
     learn(task, env, config)
 

@@ -1,0 +1,289 @@
+"""Check a critic against its environment: does Q order the actions of a state as their simulated returns do?
+
+An actor follows ∇ₐQ(s, a), so it needs a critic that knows which actions of one state are better than others. A critic
+can predict returns well and not know that, if returns depend on the state far more than on one action.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from scipy import special
+
+from ddpg import progress
+from ddpg.errors import UsageError, brief
+from ddpg.interaction.actions import BoxActions, unbatch
+from ddpg.interaction.env_calls import env_name
+from ddpg.interaction.env_runner import SingleStepper
+from ddpg.interaction.spaces import spaces_of
+from ddpg.interaction.transitions import FaultCounter, ObservationReader
+from ddpg.interaction.validation import validate_bool, validate_int, validate_optional_int, validate_positive
+from ddpg.replay.buffer import return_steps
+from ddpg.runs.evaluation import check_action_space, pausing_learning
+
+LONGEST = 1_000  # steps of an episode before the state that is checked
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+    """A mean over states, and its 95 % confidence interval by Student's t; NaN where it is not known."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Mean":
+        """Return the mean of those ``values`` that are not NaN."""
+        values = values[~np.isnan(values)]
+        if len(values) < 2:
+            return cls(float(values.mean()) if len(values) else math.nan, math.nan, math.nan)
+        half = float(special.stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / len(values) ** 0.5)
+        return cls(float(values.mean()), float(values.mean()) - half, float(values.mean()) + half)
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticCheck:
+    """Q and simulated returns of K + 2 actions in each of N states.
+
+    Column 0 is the policy's action μ(s), columns 1 to K are disturbed actions, and the last one is a step of the same
+    expected length along ∇ₐQ(s, μ(s)).
+
+    Attributes:
+        actions: ``[N, K + 2, A]`` in [-1, 1].
+        q_values: Q(s, a), ``[N, K + 2]`` in env units.
+        returns: discounted returns of a in s and the policy's actions after it, ``[N, K + 2]`` in env units.
+        steps: number of steps between the reset and each state, ``[N]``.
+        disturbance: standard deviation of the disturbances, in half-ranges of the action.
+        horizon: number of rewards in a return, unless the episode ends before.
+    """
+
+    actions: np.ndarray
+    q_values: np.ndarray
+    returns: np.ndarray
+    steps: np.ndarray
+    disturbance: float
+    horizon: int
+
+    @property
+    def ordered(self) -> Mean:
+        """The share of pairs of a state's actions (without the last one) that Q orders as their returns; 0.5 by chance.
+
+        A pair of equal Q counts as half. Pairs of equal returns are left out, and states that have no others.
+        """
+        return Mean.of(ordered_pairs(self.q_values[:, :-1], self.returns[:, :-1]))
+
+    @property
+    def spreads(self) -> tuple[float, float]:
+        """Standard deviations of Q and of the returns among a state's actions (without the last one), env units."""
+        q, returns = (np.sqrt(np.var(table[:, :-1], axis=1, ddof=1).mean()) for table in (self.q_values, self.returns))
+        return float(q), float(returns)
+
+    @property
+    def gain(self) -> Mean:
+        """How much more the step along ∇ₐQ returns than the policy's action, env units."""
+        return Mean.of(self.returns[:, -1] - self.returns[:, 0])
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers that ``print`` shows, by name; NaN as ``None``."""
+        spread_q, spread_return = self.spreads
+        found: dict[str, Any] = {
+            "states": len(self.steps),
+            "actions": self.returns.shape[1] - 2,
+            "disturbance": self.disturbance,
+            "horizon": self.horizon,
+            "q_value": float(self.q_values[:, 0].mean()),
+            "discounted_return": float(self.returns[:, 0].mean()),
+            "q_spread": spread_q,
+            "return_spread": spread_return,
+            "gradient_step_predicted": float((self.q_values[:, -1] - self.q_values[:, 0]).mean()),
+        }
+        for name, mean in (("ordered_pairs", self.ordered), ("gradient_step_gain", self.gain)):
+            found |= {name: mean.mean, f"{name}_ci95_low": mean.low, f"{name}_ci95_high": mean.high}
+        return {name: None if math.isnan(value) else value for name, value in found.items()}
+
+    def __str__(self) -> str:
+        """Return the summary in four lines."""
+        number, found = progress.format_number, self.summary()
+        ordered, gain = self.ordered, self.gain
+        share = "not known, since all returns of a state are equal"
+        if not math.isnan(ordered.mean):
+            share = f"{ordered.mean:.0%}{_interval(ordered, '{:.0%}'.format)}; 50 % would be by chance"
+        return (
+            f"mean Q {number(found['q_value'])}, mean discounted return {number(found['discounted_return'])} "
+            f"({len(self.steps)} states, {self.horizon} steps)\n"
+            f"standard deviation among {found['actions'] + 1} actions of a state: Q {number(found['q_spread'])}, "
+            f"returns {number(found['return_spread'])}\n"
+            f"pairs of actions that Q orders as their returns: {share}\n"
+            f"a step along the action gradient: by Q {number(found['gradient_step_predicted'])}, "
+            f"in truth {number(gain.mean)}{_interval(gain, number)}"
+        )
+
+
+def check_critic(
+    agent: Any,
+    env: gym.Env,
+    states: int = 20,
+    actions: int = 8,
+    disturbance: float = 0.3,
+    seed: int | None = None,
+    progress_bar: bool = False,
+) -> CriticCheck:
+    """Compare Q(s, a) with the returns of simulations that begin with a in s and continue with the policy's actions.
+
+    Each of N states is at a random step of its own episode of the policy. For each action, the environment is reset
+    with that episode's seed, the episode's actions are repeated up to the state, and then the action is taken. So only
+    the action differs, and environments with random transitions draw the same numbers again.
+
+    Rewards are summed until their discount γ^n is at most 0.01, for at most 1,000 steps; where the policy's episode
+    ends by a time limit, the state is at least that far from it, or in the episode's first half. No value stands for
+    later rewards.
+
+    Args:
+        agent: a :class:`ddpg.DDPG` agent with a ``Box`` of actions; its first critic is checked, which the actor
+            follows.
+        env: the environment that it was trained in, or one like it; it is reset, not closed.
+        states: N, the number of states.
+        actions: K, the number of disturbed actions for each state.
+        disturbance: standard deviation of the normal noise that is added to the policy's action, in half-ranges of the
+            action; also the root of the mean square of the step along ∇ₐQ. Actions are clipped to their bounds.
+        seed: of states and disturbances; the episodes have it and the following numbers; ``None``: random.
+        progress_bar: show one on stderr.
+
+    Returns:
+        Q and the returns; ``print`` shows a summary.
+
+    Raises:
+        UsageError: if an argument cannot work, ``agent`` is not a DDPG agent with a ``Box`` of actions, or ``env``
+            returns other observations when its seed and actions are repeated.
+        EnvironmentFault: if the environment failed.
+    """
+    states, actions = validate_int(states, "states", at_least=1), validate_int(actions, "actions", at_least=1)
+    disturbance = float(validate_positive(disturbance, "disturbance"))
+    seed, progress_bar = validate_optional_int(seed, "seed", at_least=0), validate_bool(progress_bar, "progress_bar")
+    if not isinstance(getattr(agent, "actions", None), BoxActions):
+        raise UsageError(f"agent={brief(agent)} is not a DDPG agent with a Box of actions; others have no ∇ₐQ to check")
+    if not isinstance(env, gym.Env):
+        raise UsageError(f"env={brief(env)} is not a gymnasium Env; give one environment, not a vector")
+    check_action_space(agent, spaces_of(env)[1])
+    rng = np.random.default_rng(seed)
+    first = int(rng.integers(2**31)) if seed is None else seed
+    found = []
+    total = states * (actions + 2)
+    with (
+        pausing_learning(agent, env),
+        progress.tqdm_bar(total=total, desc="simulating", unit="return", disable=not progress_bar) as bar,
+    ):
+        for number in range(states):
+            simulation = _Simulation(agent, env, first + number, rng)
+            tried = simulation.actions_to_try(actions, disturbance, rng)
+            returns = []
+            for action in tried:
+                returns.append(simulation.return_of(action))
+                bar.update()
+            found.append((tried, simulation.q_values(tried), returns, simulation.step))
+    tables = map(np.array, zip(*found, strict=True))
+    return CriticCheck(*tables, disturbance, return_steps(agent.config.discount))
+
+
+def ordered_pairs(q_values: np.ndarray, returns: np.ndarray) -> np.ndarray:
+    """Return for each row ``[N, M]`` the share of pairs whose Q is ordered as their returns, ``[N]``.
+
+    Equal Q count as half; pairs of equal returns are left out. NaN for a row that has no other pairs.
+    """
+    first, second = np.triu_indices(q_values.shape[1], 1)
+    in_returns = np.sign(returns[:, first] - returns[:, second])
+    agreement = np.sign(q_values[:, first] - q_values[:, second]) * in_returns
+    counted = in_returns != 0
+    with np.errstate(invalid="ignore"):
+        return np.where(counted, (1 + agreement) / 2, 0).sum(axis=1) / counted.sum(axis=1)
+
+
+class _Simulation:
+    """Returns of actions in one state, at a random step of an episode of the policy.
+
+    Attributes:
+        step: number of steps from the reset to the state.
+    """
+
+    def __init__(self, agent: Any, env: gym.Env, seed: int, rng: np.random.Generator):
+        self._agent, self._env, self._seed = agent, env, seed
+        self._reader = ObservationReader(spaces_of(env)[0], 1)
+        self._gamma = agent.config.discount
+        self._horizon = return_steps(self._gamma)
+        observations, taken, truncated = self._episode()
+        length = len(taken)
+        latest = max(length - self._horizon, (length + 1) // 2) if truncated else length
+        self.step = int(rng.integers(latest))
+        self._taken = taken[: self.step]
+        self._observations = observations[: self.step + 1]
+
+    def actions_to_try(self, count: int, disturbance: float, rng: np.random.Generator) -> np.ndarray:
+        """Return μ(s), ``count`` disturbed actions and a step along ∇ₐQ, ``[count + 2, A]`` in [-1, 1]."""
+        agent, observation = self._agent, self._observations[-1]
+        policys = agent.actions.to_flat(unbatch(agent.predict(observation)[0]))
+        noise = rng.normal(scale=disturbance, size=(count, policys.shape[1]))
+        with agent.session.as_default():
+            gradient = agent.critic.action_gradients(self._normalised(observation), policys).astype(np.float64)
+        root_mean_square = np.sqrt(np.square(gradient).mean())
+        step = disturbance * gradient / root_mean_square if root_mean_square else gradient
+        tried = np.concatenate([policys, policys + noise, policys + step])
+        return np.clip(tried, -1, 1).astype(np.float32)
+
+    def q_values(self, actions: np.ndarray) -> np.ndarray:
+        """Return Q(s, a) for each action, ``[M]`` in env units."""
+        agent = self._agent
+        states = np.repeat(self._normalised(self._observations[-1]), len(actions), axis=0)
+        with agent.session.as_default():
+            return agent.reward_scale * agent.critic.predict(states, actions)[:, 0].astype(np.float64)
+
+    def return_of(self, action: np.ndarray) -> float:
+        """Return the discounted return of ``action`` ``[A]`` in the state, then of the policy's actions."""
+        agent = self._agent
+        stepper = self._reset()
+        for taken, expected in zip(self._taken, self._observations, strict=False):
+            self._compare(stepper, expected)
+            stepper.step(taken)
+        self._compare(stepper, self._observations[-1])
+        chosen = unbatch(agent.to_env(action[None]))
+        total, discount = 0.0, 1.0
+        for _ in range(self._horizon):
+            result = stepper.step(chosen)
+            total += discount * float(result.rewards[0])
+            discount *= self._gamma
+            if result.episodes:
+                break
+            chosen = unbatch(agent.predict(stepper.observations)[0])
+        return total
+
+    def _episode(self) -> tuple[list[np.ndarray], list[Any], bool]:
+        """Return the observations and actions of an episode, and whether it was cut by a time limit."""
+        stepper, observations, taken = self._reset(), [], []
+        for _ in range(LONGEST + self._horizon):
+            observations.append(stepper.observations.copy())
+            taken.append(unbatch(self._agent.predict(observations[-1])[0]))
+            result = stepper.step(taken[-1])
+            if result.episodes:
+                return observations, taken, not result.terminated[0]
+        return observations, taken, True
+
+    def _reset(self) -> SingleStepper:
+        return SingleStepper(self._env, self._seed, self._reader, FaultCounter("raise"))
+
+    def _compare(self, stepper: SingleStepper, expected: np.ndarray) -> None:
+        if not np.array_equal(stepper.observations, expected):
+            raise UsageError(
+                f"environment {env_name(self._env)} returned other observations when its seed, {self._seed}, and the "
+                "same actions were repeated, so returns of different actions cannot be compared; give one that draws "
+                "all its random numbers from reset(seed=...)"
+            )
+
+    def _normalised(self, observations: np.ndarray) -> np.ndarray:
+        normaliser = self._agent.memory.observations
+        return observations if normaliser is None else normaliser(observations)
+
+
+def _interval(mean: Mean, form: Any) -> str:
+    return "" if math.isnan(mean.low) else f" (95 % CI {form(mean.low)} to {form(mean.high)})"
