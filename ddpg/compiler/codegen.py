@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ddpg.compiler import codegen_gemm_amx, codegen_gemm_bfloat16
 from ddpg.compiler.codegen_elementwise import DECLARATIONS, ElementwiseFunction, buffer_name, concat_function
 from ddpg.compiler.codegen_gemm import Float32GemmFunctions, GemmFunctions, RegisterFile
-from ddpg.compiler.codegen_gemm_amx import AMXGemmFunctions
+from ddpg.compiler.codegen_gemm_amx import AMXGemmFunctions, SplitAMXGemmFunctions
 from ddpg.compiler.codegen_gemm_bfloat16 import BFloat16GemmFunctions
 from ddpg.compiler.ir import Node
 from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
@@ -75,12 +75,12 @@ class Module:
         self.matmuls: dict[tuple, str] = {}
         declarations = [DECLARATIONS]
         gemm_functions: type[GemmFunctions] = Float32GemmFunctions
-        if precision == "bfloat16":
+        if precision != "float32":
             declarations.append(codegen_gemm_bfloat16.DECLARATIONS)
             gemm_functions = BFloat16GemmFunctions
             if machine.amx:
                 declarations.append(codegen_gemm_amx.DECLARATIONS)
-                gemm_functions = AMXGemmFunctions
+                gemm_functions = AMXGemmFunctions if precision == "bfloat16" else SplitAMXGemmFunctions
         gemms, concats = [], []
         for index, kernel in enumerate(kernel for kind in kinds for kernel in kind.kernels):
             if isinstance(kernel, FusedLoop):

@@ -7,13 +7,18 @@ tile after tile. A tile of A has a row for each row of A; one of B has a row for
 Numbers beyond a matrix's edge are 0. Two strips of A and two of B are multiplied at a time, with their four tiles of C
 in registers. (Intel 64 Instruction Set Reference, TDPBF16PS: subnormal arguments and results count as 0, sums round to
 the nearest.)
+
+:class:`SplitAMXGemmFunctions` replaces each float32 number by a sum of two bfloat16 numbers, a ≈ a₁ + a₂, and a·b by
+a₁·b₁ + a₁·b₂ + a₂·b₁. What it leaves out, a₂·b₂, is at most 2⁻¹⁶ of a·b, and so are the errors of rounding a₂ and b₂.
+(Henry, Tang & Heinecke 2019, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
+computations", arXiv 1904.06376.)
 """
 
 import itertools
 
 from ddpg.compiler.codegen_gemm import GemmFunctions, load_first, store_first, transposed_registers
-from ddpg.compiler.codegen_gemm_bfloat16 import LANES, PAIRS, SUMS, interleaved_pairs, row_pairs
-from ddpg.compiler.llvm_builder import FunctionBuilder
+from ddpg.compiler.codegen_gemm_bfloat16 import LANES, PAIRS, SUMS, interleaved_pairs, neighbouring_pairs
+from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
 
 _TILE = LANES * LANES  # pairs or sums of a tile, of four bytes each
 _STRIDE = 4 * LANES  # bytes from one row of a packed tile to the next
@@ -36,10 +41,22 @@ declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)"""
 class AMXGemmFunctions(GemmFunctions):
     """A product of bfloat16 numbers by AMX: all of A is packed, B by two strips of columns."""
 
+    parts = 1  # bfloat16 numbers that are packed for each number
+    products: tuple[tuple[int, int], ...] = ((0, 0),)  # which parts of A and B are multiplied
+
+    @property
+    def _part(self) -> int:
+        """Floats of memory of one part of a packed strip."""
+        return -(-self._inner // (2 * LANES)) * _TILE
+
     @property
     def _strip(self) -> int:
         """Floats of memory of a packed strip."""
-        return -(-self._inner // (2 * LANES)) * _TILE
+        return self.parts * self._part
+
+    def _part_of(self, lines: FunctionBuilder, numbers: str, part: int) -> str:
+        """Return one part of 16 floats, which is then rounded to bfloat16."""
+        return numbers
 
     def _floats_to_pack(self, rows: int) -> int:
         return (-(-rows // LANES) + _STRIPS) * self._strip + _TILE
@@ -103,14 +120,18 @@ class AMXGemmFunctions(GemmFunctions):
         sums = list(itertools.product(range(len(heights)), range(len(widths))))  # row and column of each tile of C
         for tile in range(len(sums)):
             lines.do(f"call void @llvm.x86.tilezero(i8 {tile})")
-        with lines.loop(0, self._strip // _TILE) as index:
-            start = lines.times(index, _TILE)
-            for matrix, first, count in (("%a", _LEFT, len(heights)), ("%b", _RIGHT, len(widths))):
-                for strip in range(count):
-                    source = lines.at(matrix, start, strip * self._strip)
-                    lines.do(f"call void @llvm.x86.tileloadd64(i8 {first + strip}, ptr {source}, i64 {_STRIDE})")
-            for tile, (row, column) in enumerate(sums):
-                lines.do(f"call void @llvm.x86.tdpbf16ps(i8 {tile}, i8 {_LEFT + row}, i8 {_RIGHT + column})")
+        for left, right in self.products:
+            with lines.loop(0, self._part // _TILE) as index:
+                start = lines.times(index, _TILE)
+                for matrix, part, first, count in (
+                    ("%a", left, _LEFT, len(heights)),
+                    ("%b", right, _RIGHT, len(widths)),
+                ):
+                    for strip in range(count):
+                        source = lines.at(matrix, start, strip * self._strip + part * self._part)
+                        lines.do(f"call void @llvm.x86.tileloadd64(i8 {first + strip}, ptr {source}, i64 {_STRIDE})")
+                for tile, (row, column) in enumerate(sums):
+                    lines.do(f"call void @llvm.x86.tdpbf16ps(i8 {tile}, i8 {_LEFT + row}, i8 {_RIGHT + column})")
         edge = lines.at("%b", _STRIPS * self._strip)
         for tile, (row, column) in enumerate(sums):
             height, columns = heights[row], widths[column]
@@ -141,21 +162,30 @@ class AMXGemmFunctions(GemmFunctions):
         lines, given, packed = FunctionBuilder(), *pairs_are_rows
         whole, rest = divmod(self._inner, 2 * LANES)
 
-        def tile(index: str | int, inner: int) -> None:
+        def numbers(part: int, valid: int, source: str, offset: int) -> str:
+            return self._part_of(lines, load_first(lines, valid, LANES, source, offset), part)
+
+        def tile(part: int, index: str | int, inner: int) -> None:
             source = lines.at("%b", lines.times(index, 2 * LANES * (stride if given else 1)))
-            goal = lines.at("%to", lines.times(index, _TILE))
+            goal = lines.at("%to", lines.times(index, _TILE), part * self._part)
             if given:
                 rows = [
                     interleaved_pairs(
                         lines,
-                        load_first(lines, count if 2 * pair < inner else 0, LANES, source, 2 * pair * stride),
-                        load_first(lines, count if 2 * pair + 1 < inner else 0, LANES, source, (2 * pair + 1) * stride),
+                        numbers(part, count if 2 * pair < inner else 0, source, 2 * pair * stride),
+                        numbers(part, count if 2 * pair + 1 < inner else 0, source, (2 * pair + 1) * stride),
                     )
                     for pair in range(LANES)
                 ]
             else:
                 rows = [
-                    row_pairs(lines, inner, source, row * stride) if row < count else "zeroinitializer"
+                    neighbouring_pairs(
+                        lines,
+                        numbers(part, inner, source, row * stride),
+                        numbers(part, inner - LANES, source, row * stride + LANES),
+                    )
+                    if row < count
+                    else "zeroinitializer"
                     for row in range(LANES)
                 ]
             if given != packed:
@@ -163,12 +193,28 @@ class AMXGemmFunctions(GemmFunctions):
             for row, value in enumerate(rows):
                 lines.store(value, goal, row * LANES, type_=PAIRS)
 
-        with lines.loop(0, whole) as index:
-            tile(index, 2 * LANES)
-        if rest:
-            tile(whole, rest)
+        for part in range(self.parts):
+            with lines.loop(0, whole) as index:
+                tile(part, index, 2 * LANES)
+            if rest:
+                tile(part, whole, rest)
         self._texts[name] = lines.function(name, ("b", "to"))
         return name
+
+
+class SplitAMXGemmFunctions(AMXGemmFunctions):
+    """A product of float32 numbers by AMX, each split into two bfloat16 numbers: three of their four products."""
+
+    parts = 2
+    products = ((0, 1), (1, 0), (0, 0))  # the small ones first
+
+    def _part_of(self, lines: FunctionBuilder, numbers: str, part: int) -> str:
+        """Return the nearest number with 8 significant bits, or the rest (Veltkamp's splitting; Dekker 1971)."""
+        factors = ", ".join([f"float {float_literal(2.0**16 + 1)}"] * LANES)
+        scaled = lines.add(f"fmul {SUMS} {numbers}, <{factors}>")
+        difference = lines.add(f"fsub {SUMS} {scaled}, {numbers}")
+        first = lines.add(f"fsub {SUMS} {scaled}, {difference}")
+        return lines.add(f"fsub {SUMS} {numbers}, {first}") if part else first
 
 
 def _strips_of(size: int) -> list[int]:

@@ -123,6 +123,11 @@ def _pairs_of(lines: FunctionBuilder, numbers: str) -> str:
     return lines.add(f"bitcast {_NUMBERS} {numbers} to {PAIRS}")
 
 
+def neighbouring_pairs(lines: FunctionBuilder, low: str, high: str) -> str:
+    """Return 16 pairs of neighbours in two vectors of 16 floats, of which ``high`` follows ``low``."""
+    return _pairs_of(lines, _rounded(lines, low, high))
+
+
 def interleaved_pairs(lines: FunctionBuilder, low: str, high: str) -> str:
     """Return 16 pairs: of the first numbers of two vectors of 16 floats, of their second numbers, ..."""
     order = ", ".join(f"i32 {place}, i32 {LANES + place}" for place in range(LANES))
@@ -135,7 +140,7 @@ def row_pairs(lines: FunctionBuilder, count: int, pointer: str, *offsets: str | 
     """Return up to 32 contiguous numbers as 16 pairs."""
     low = load_first(lines, count, LANES, pointer, *offsets)
     high = load_first(lines, count - LANES, LANES, pointer, *offsets, LANES)
-    return _pairs_of(lines, _rounded(lines, low, high))
+    return neighbouring_pairs(lines, low, high)
 
 
 def _round_function(name: str, rows: int, columns: int) -> str:

@@ -57,8 +57,10 @@ class CompiledUpdate:
         precision: str = "float32",
     ):
         registers = host_registers()
-        if precision == "bfloat16" and not registers.bfloat16:
+        if precision != "float32" and not registers.bfloat16:
             raise Unsupported("this processor has no AVX512-BF16")
+        if precision == "bfloat16x3" and not registers.amx:
+            raise Unsupported("this processor has no AMX, or the system does not let this process use it")
         fetches = ((metrics, kept), *others)
         shapes = [sizes_of(variable) for variable in variables]
         sizes = [math.prod(shape) for shape in shapes]

@@ -91,10 +91,17 @@ def interpret(
 
     def compute(node: Node) -> np.ndarray:
         given = [value_of(source) for source in node.inputs]
-        if node.kind == "matmul" and program.precision == "bfloat16":
-            given = [rounded_to_bfloat16(matrix) for matrix in given]
-        result = np.asarray(_computed(node, given), np.float32)
+        result = np.asarray(product(node, given) if node.kind == "matmul" else _computed(node, given), np.float32)
         return np.array(np.broadcast_to(result, node.shape))
+
+    def product(node: Node, given: list[np.ndarray]) -> np.ndarray:
+        if program.precision == "float32":
+            return _computed(node, given)
+        rounded = [rounded_to_bfloat16(matrix) for matrix in given]
+        if program.precision == "bfloat16":
+            return _computed(node, rounded)
+        (one, other), rests = rounded, [rounded_to_bfloat16(a - b) for a, b in zip(given, rounded, strict=True)]
+        return sum(_computed(node, pair) for pair in ([one, rests[1]], [rests[0], other], rounded))
 
     with np.errstate(all="ignore"):
         for stmt in program.stmts:

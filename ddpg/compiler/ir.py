@@ -13,9 +13,10 @@ import numpy as np
 
 Shape = tuple[int, int]
 
-# The formats to which the arguments of matrix products are rounded; sums and all other values are float32. A product
-# with a vector does not count as a matrix product: see Program.matmul.
-PRECISIONS = ("float32", "bfloat16")
+# The formats to which the arguments of matrix products are rounded; sums and all other values are float32. bfloat16x3
+# replaces each number by the sum of two bfloat16 numbers, and adds three products. A product with a vector does not
+# count as a matrix product: see Program.matmul.
+PRECISIONS = ("float32", "bfloat16", "bfloat16x3")
 
 ROWS, COLUMNS, ALL = "rows", "columns", "all"  # the axes that a reduction sums over
 

@@ -142,6 +142,14 @@ def obstacle_to_bfloat16() -> str:
     return "" if faster else f"products of bfloat16 numbers are not known to be faster on {name}"
 
 
+def fastest_precision() -> str:
+    """Return the precision that ``auto`` stands for where :func:`obstacle_to_bfloat16` names none.
+
+    With AMX, three products of bfloat16 numbers are still faster than one of float32 numbers, and almost as precise.
+    """
+    return "bfloat16x3" if host_registers().amx else "bfloat16"
+
+
 class CompiledModule:
     """A compiled module's entry functions, called with a count, a worker's index and addresses, without Python's lock.
 

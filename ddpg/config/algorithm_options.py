@@ -189,8 +189,9 @@ class AgentConfig(Options):
     )
     precision: str = _running(
         "float32",
-        "number format of the inputs of a native update's matrix products; auto: bfloat16 where it is faster",
-        ("float32", "bfloat16", "auto"),
+        "number format of the inputs of a native update's matrix products; bfloat16x3: two bfloat16 numbers for each; "
+        "auto: bfloat16x3 with AMX, bfloat16 where else it is faster",
+        ("float32", "bfloat16", "bfloat16x3", "auto"),
     )
     threads: int | None = _running(
         None, "threads of a native update; none: chosen by its size, at most the cores available to this process"

@@ -27,7 +27,7 @@ class NativeLearner:
         updates_per_call: K.
         threads: number of threads that share an update; ``None``: decided by its size and the cores available.
         fetch: variables to read after the last update.
-        precision: of the arguments of matrix products, ``float32`` or ``bfloat16``.
+        precision: of the arguments of matrix products, see :data:`ddpg.compiler.ir.PRECISIONS`.
 
     Attributes:
         workers: number of threads that share an update.

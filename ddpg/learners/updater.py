@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ddpg.algorithms.base import Update
 from ddpg.compiler.ir import Unsupported
-from ddpg.compiler.jit import CompilerFailure, obstacle_to_bfloat16
+from ddpg.compiler.jit import CompilerFailure, fastest_precision, obstacle_to_bfloat16
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.gradients import sign_check
@@ -91,7 +91,8 @@ class Updater:
             UsageError: if it is unsupported, and ``compiler`` or ``precision`` requires it.
         """
         required, precision = self._config.compiler == "native", self._config.precision
-        if not required and precision != "bfloat16" and self._gpu_pays():
+        chosen = precision.startswith("bfloat16")
+        if not required and not chosen and self._gpu_pays():
             if precision == "auto":
                 print_to_stderr("precision='auto': XLA compiles the updates for the GPU, in float32")
             return None
@@ -99,13 +100,13 @@ class Updater:
             if precision != "auto":
                 return self._native_of(precision)
             obstacle = obstacle_to_bfloat16()
-            native = self._native_of("float32" if obstacle else "bfloat16")
+            native = self._native_of("float32" if obstacle else fastest_precision())
             if obstacle:
                 print_to_stderr(f"precision='auto': {obstacle}, so products are of float32 numbers")
             return native
         except Unsupported as reason:
-            if precision == "bfloat16":
-                raise UsageError(f"precision='bfloat16': {reason}; use 'float32', or 'auto'") from None
+            if chosen:
+                raise UsageError(f"precision={precision!r}: {reason}; use 'float32', or 'auto'") from None
             if required:
                 raise UsageError(
                     f"compiler='native' cannot translate this update: {reason}; use 'auto' or 'xla'"

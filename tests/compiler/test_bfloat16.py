@@ -116,6 +116,35 @@ def test_nan_and_infinities_stay_in_their_rows(rounded_products):
     np.testing.assert_array_equal(found, np.repeat(found[:, :1], 5, 1))
 
 
+@here
+@pytest.mark.parametrize("instructions", ["AMX", "AMX, emulated"], indirect=True)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.usefixtures("instructions")
+def test_three_products_are_as_good_as_sixteen_bits(layout, rng, compiled_products):
+    """The error is at most 3·2⁻¹⁶ of the terms' magnitudes; with bfloat16 alone it is above 2⁻¹² of them."""
+    pairs = arrays_of(SHAPES, layout, lambda shape: rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 3))
+    pairs = [pair for pair, (_, columns, inner) in zip(pairs, SHAPES, strict=True) if min(columns, inner) > 1]
+    split, rounded = (compiled_products(pairs, layout, precision=name) for name in ("bfloat16x3", "bfloat16"))
+    for one, other, pair in zip(split, rounded, pairs, strict=True):
+        left, right = (np.float64(matrix.T if flip else matrix) for matrix, flip in zip(pair, layout, strict=True))
+        exact, size = left @ right, np.abs(left) @ np.abs(right)
+        assert (np.abs(one - exact) <= 3 * 2.0**-16 * size).all()
+        if size.size > 100:
+            assert (np.abs(other - exact) / size).max() > 2.0**-12
+
+
+@here
+@pytest.mark.parametrize("instructions", ["AMX", "AMX, emulated"], indirect=True)
+@pytest.mark.usefixtures("instructions")
+def test_three_products_by_hand(compiled_products):
+    """1 + 2⁻¹⁰ is 1 and 2⁻¹⁰; its square lacks that of the rest, 2⁻²⁰. NaN and infinities stay in their rows."""
+    one = np.float32([[1 + 2.0**-10, 0], [np.nan, 1], [np.inf, 1], [1, 2]])
+    (found,) = compiled_products([(one, np.float32([[1 + 2.0**-10, 0, 1], [0, 0, 1]]))], precision="bfloat16x3")
+    np.testing.assert_array_equal(found[0], np.float32([1 + 2.0**-9, 0, 1 + 2.0**-10]))
+    assert not np.isfinite(found[1:3]).any()
+    np.testing.assert_array_equal(found[3], np.float32([1 + 2.0**-10, 0, 3]))
+
+
 @given(st.lists(st.floats(width=32), min_size=1, max_size=9))
 def test_the_interpreter_rounds_as_tensorflow_does(numbers):
     numbers = np.float32(numbers)
@@ -190,8 +219,8 @@ def test_the_assembly_uses_the_processors_bfloat16_instructions(processor, instr
 
 def test_the_code_cache_distinguishes_precisions_and_instruction_sets(monkeypatch):
     texts = [module_text(*which) for which in (("float32", monkeypatch), ("bfloat16", monkeypatch))]
-    texts.append(module_text("bfloat16", monkeypatch, amx=True))
-    assert len({jit._key(text) for text in texts}) == 3
+    texts += [module_text(precision, monkeypatch, amx=True) for precision in ("bfloat16", "bfloat16x3")]
+    assert len({jit._key(text) for text in texts}) == 4
 
 
 @pytest.mark.parametrize(
@@ -247,6 +276,14 @@ def learned(precision, **options):
 
 
 @here
+@pytest.mark.parametrize("instructions", ["AMX", "AMX, emulated"], indirect=True)
+@pytest.mark.usefixtures("instructions")
+def test_three_products_change_the_weights_a_thousand_times_less():
+    plain, narrow, split = map(learned, ("float32", "bfloat16", "bfloat16x3"))
+    assert 0 < np.median(np.abs(split - plain)) < np.median(np.abs(narrow - plain)) / 100
+
+
+@here
 def test_precision_changes_the_weights_and_runs_are_reproducible():
     plain, narrow = learned("float32"), learned("bfloat16")
     assert 1e-6 < np.abs(plain - narrow).max() < 1e-2  # six steps of Adam of at most 1e-3 each
@@ -256,7 +293,7 @@ def test_precision_changes_the_weights_and_runs_are_reproducible():
 @here
 @pytest.mark.parametrize(
     ("processor", "amx", "chosen"),
-    [("znver5", False, "bfloat16"), ("cooperlake", False, "float32"), ("emeraldrapids", True, "bfloat16")],
+    [("znver5", False, "bfloat16"), ("cooperlake", False, "float32"), ("emeraldrapids", True, "bfloat16x3")],
 )
 def test_auto_chooses_the_faster_precision(processor, amx, chosen, monkeypatch, capsys):
     """``auto`` decides by LLVM's name of the processor or by AMX; one line explains a choice of float32."""
@@ -290,6 +327,12 @@ def test_a_processor_without_the_instructions_is_refused(older_processor):
     with agent_of("bfloat16") as agent, refuses(UsageError, "precision bfloat16 AVX512-BF16 float32 auto") as caught:
         agent.update(1)
     assert "\n" not in str(caught.value)
+
+
+def test_three_products_need_amx(monkeypatch):
+    monkeypatch.setattr(compiled_update, "host_registers", lambda: RegisterFile(16, 14, bfloat16=True))
+    with agent_of("bfloat16x3") as agent, refuses(UsageError, "precision bfloat16x3 AMX float32 auto"):
+        agent.update(1)
 
 
 def test_auto_without_the_instructions_is_float32_with_a_message(older_processor, capsys):
