@@ -1,13 +1,13 @@
-"""Measure the speedup by bfloat16 products: updates in both precisions, alternately, on one core.
+"""Measure the speedup by bfloat16 products: updates in each precision, alternately, on one core.
 
     python -m benchmarks.precision [--repeats 200] [--json FILE]
     python -m benchmarks.precision --write    # writes results/precision*.json into docs/performance/update.md
 
 Put another machine's results into a separate file: ``--json benchmarks/results/precision_NAME.json``.
 
-Needs a processor with AVX512-BF16. The two kinds of update run alternately, 32 at a time, in one process that is pinned
-to one core. Times are the thread's CPU time, and ratios are of neighbouring measurements, so that other work on the
-machine slows both.
+Needs a processor with AVX512-BF16; ``bfloat16x3`` is measured where there is AMX. The kinds of update run alternately,
+32 at a time, in one process that is pinned to one core. Times are the thread's CPU time, and ratios are of neighbouring
+measurements, so that other work on the machine slows all.
 """
 
 import argparse
@@ -25,11 +25,12 @@ from benchmarks.speed.processors import processor_name
 from benchmarks.speed.results import machine
 from benchmarks.speed.roofline.measure import Subject
 from benchmarks.speed.tasks import TASKS
+from ddpg.compiler import jit
 
 RESULTS = Path(__file__).parent / "results" / "precision.json"
 PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance" / "update.md", "precision"
 PARTS = {"whole": "an update", "products": "its products alone"}
-PRECISIONS = "float32", "bfloat16"
+PRECISIONS = "float32", "bfloat16", "bfloat16x3"
 
 
 def main() -> None:
@@ -42,7 +43,8 @@ def main() -> None:
     if not options.write:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         found = {name: measured(name, options.repeats) for name in TASKS}
-        document = {"machine": machine(), "repeats": options.repeats, "tasks": found}
+        instructions = "AMX" if jit.host_registers().amx else "AVX512-BF16"
+        document = {"machine": machine(), "instructions": instructions, "repeats": options.repeats, "tasks": found}
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         print(table(document))
     else:
@@ -57,9 +59,15 @@ def tables() -> str:
 
 
 def measured(name: str, repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Return each part's microseconds per update by precision, and the ratios, as median, lower and upper quartile."""
+    """Return each part's microseconds per update, by precision, as median, lower and upper quartile.
+
+    ``PRECISION speedup`` is the median (and quartiles) of float32's microseconds divided by that precision's.
+    """
+    plain, *narrow = PRECISIONS if jit.host_registers().amx else PRECISIONS[:2]
     subjects = {
-        (part, precision): Subject(TASKS[name], part, precision=precision) for part in PARTS for precision in PRECISIONS
+        (part, precision): Subject(TASKS[name], part, precision=precision)
+        for part in PARTS
+        for precision in (plain, *narrow)
     }
     times: dict[tuple[str, str], list[float]] = {key: [] for key in subjects}
     for subject in subjects.values():
@@ -69,24 +77,32 @@ def measured(name: str, repeats: int) -> dict[str, dict[str, list[float]]]:
             start = time.thread_time()
             subject.run()
             times[key].append(1e6 * (time.thread_time() - start) / subject.updates)
-    found = {}
+    found: dict[str, dict[str, list[float]]] = {}
     for part in PARTS:
-        pair = [times[part, precision] for precision in PRECISIONS]
-        ratios = [plain / narrow for plain, narrow in zip(*pair, strict=True)]
-        found[part] = dict(zip((*PRECISIONS, "ratio"), map(_quartiles, (*pair, ratios)), strict=True))
+        found[part] = {precision: _quartiles(times[part, precision]) for precision in (plain, *narrow)}
+        for precision in narrow:
+            pairs = zip(times[part, plain], times[part, precision], strict=True)
+            found[part][f"{precision} speedup"] = _quartiles([one / other for one, other in pairs])
     return found
 
 
 def table(document: dict) -> str:
     """Return the results as a table."""
+    rows = [(task, part, numbers) for task, parts in document["tasks"].items() for part, numbers in parts.items()]
+    narrow = [precision for precision in PRECISIONS[1:] if precision in rows[0][2]]
+    used = f", with {document['instructions']}" if "instructions" in document else ""
     lines = [
-        f"Medians (quartiles) of {document['repeats']} pairs on one core of {processor_name(document['machine'])}."
+        f"Medians (quartiles) of {document['repeats']} measurements in turn on one core of "
+        f"{processor_name(document['machine'])}{used}.",
+        "",
+        f"| task | µs of CPU time of | float32 |{''.join(f' {name} | speedup |' for name in narrow)}",
+        f"|---|---|---:|{'---:|' * 2 * len(narrow)}",
     ]
-    lines += ["", "| task | µs of CPU time of | float32 | bfloat16 | speedup |", "|---|---|---:|---:|---:|"]
-    for task, parts in document["tasks"].items():
-        for part, title in PARTS.items():
-            cells = [_spread(parts[part][precision], 0) for precision in PRECISIONS]
-            lines.append(f"| {task} | {title} | {' | '.join(cells)} | {_spread(parts[part]['ratio'], 2)} |")
+    for task, part, numbers in rows:
+        cells = [_spread(numbers["float32"], 0)]
+        for precision in narrow:
+            cells += [_spread(numbers[precision], 0), _spread(numbers[f"{precision} speedup"], 2)]
+        lines.append(f"| {task} | {PARTS[part]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

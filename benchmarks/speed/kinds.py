@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from benchmarks.speed.packages import OURS, OURS_BFLOAT16, OURS_EMPTY, OURS_PLUS, OURS_SINGLE, PEERS
+from benchmarks.speed.packages import OURS, OURS_BFLOAT16, OURS_BFLOAT16X3, OURS_EMPTY, OURS_PLUS, OURS_SINGLE, PEERS
 from benchmarks.speed.tasks import CHEETAH, LEARNED, PENDULUM, REMEMBERED, SOON, STRONGER, TASKS, Task
 
 MORE, LESS = "more", "less"  # which is better
@@ -62,11 +62,12 @@ _RATE = Quantity("steps_per_second", "steps/s", MORE)
 _CPU = Quantity("cpu_seconds_per_1000_steps", "CPU s per 1,000 steps", digits=2)
 _TWO_TASKS = {name: TASKS[name] for name in (PENDULUM, CHEETAH)}
 _EMPTY_AND_UNCOMPILED = (OURS_EMPTY, "ours, uncompiled")
+_NARROW = (OURS_BFLOAT16, OURS_BFLOAT16X3)
 # Peers that differ from another one only in how updates are compiled or grouped.
 _SAME_BUT_FOR_UPDATES = (
     *_EMPTY_AND_UNCOMPILED,
     OURS_SINGLE,
-    OURS_BFLOAT16,
+    *_NARROW,
     "ours, XLA",
     "SBX, 32 updates per 32 steps",
 )
@@ -120,7 +121,7 @@ KINDS = {
             Quantity("first_updates_seconds", "s to the first updates", digits=2),
             Quantity("import_seconds", "s to import", digits=2),
         ),
-        excluded=(OURS_SINGLE, OURS_BFLOAT16, "SBX, 32 updates per 32 steps"),
+        excluded=(OURS_SINGLE, *_NARROW, "SBX, 32 updates per 32 steps"),
         cores=(2,),
         warm_cache=True,
     ),

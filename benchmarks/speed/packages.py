@@ -23,7 +23,8 @@ class Peer:
         only: the one kind that measures it; ``None`` for all kinds that measure plain DDPG.
         keeps: whether it caches compiled code for the next process.
         empty_cache: whether our compiler starts with an empty cache.
-        bfloat16: whether it is only measured where this processor multiplies bfloat16 numbers faster than float32.
+        bfloat16: whether it is measured only where this processor multiplies bfloat16 numbers faster than float32.
+        amx: whether it is measured only where this processor has AMX.
     """
 
     script: str
@@ -36,11 +37,14 @@ class Peer:
     keeps: bool = False
     empty_cache: bool = False
     bfloat16: bool = False
+    amx: bool = False
 
     def obstacle(self) -> str:
         """Return why the package cannot be measured on this machine; "" if it can."""
         if self.needs and not shutil.which(self.needs):
             return f"it needs {self.needs}"
+        if self.amx and not jit.host_registers().amx:
+            return "this processor has no AMX"
         return jit.obstacle_to_bfloat16() if self.bfloat16 else ""
 
 
@@ -54,13 +58,14 @@ _TF_AGENTS += ("gymnasium[mujoco]>=1.1,<2",)
 _RLTOOLS = ("rltools[mkl]==2.2.1", "gymnasium[mujoco]>=1.1,<2")
 OURS, OURS_EMPTY = "ours", "ours, nothing compiled before"
 OURS_SINGLE, OURS_PLUS = "ours, one update per step", "ours, recipe plus"
-OURS_BFLOAT16 = "ours, bfloat16"
-_BFLOAT16 = {"precision": "bfloat16"}
+OURS_BFLOAT16, OURS_BFLOAT16X3 = "ours, bfloat16", "ours, bfloat16x3"
+_BFLOAT16, _BFLOAT16X3 = {"precision": "bfloat16"}, {"precision": "bfloat16x3"}
 PEERS = {
     OURS: Peer("ours", keeps=True),
     OURS_EMPTY: Peer("ours", empty_cache=True),
     OURS_SINGLE: Peer("ours", options={"updates_per_call": 1}, keeps=True),
     OURS_BFLOAT16: Peer("ours", options=_BFLOAT16, keeps=True, bfloat16=True),
+    OURS_BFLOAT16X3: Peer("ours", options=_BFLOAT16X3, keeps=True, amx=True),
     "ours, uncompiled": Peer("ours", options={"jit": False}),
     "ours, XLA": Peer("ours", options={"compiler": "xla"}),
     "Stable-Baselines3": Peer("stable_baselines", _SB3, {"package": "stable_baselines3"}),
@@ -76,6 +81,9 @@ PEERS = {
     OURS_PLUS: Peer("ours", options={"recipe": "plus"}, keeps=True, only="stronger"),
     f"{OURS_PLUS}, bfloat16": Peer(
         "ours", options={"recipe": "plus", **_BFLOAT16}, keeps=True, only="stronger", bfloat16=True
+    ),
+    f"{OURS_PLUS}, bfloat16x3": Peer(
+        "ours", options={"recipe": "plus", **_BFLOAT16X3}, keeps=True, only="stronger", amx=True
     ),
     "SBX CrossQ": Peer("stable_baselines", _SBX, {"package": "sbx", "algorithm": "CrossQ"}, only="stronger"),
     "SBX TQC": Peer("stable_baselines", _SBX, {"package": "sbx", "algorithm": "TQC"}, only="stronger"),

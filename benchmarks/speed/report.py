@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from benchmarks.speed.kinds import KINDS, MORE, Quantity
-from benchmarks.speed.packages import OURS, OURS_BFLOAT16
+from benchmarks.speed.packages import OURS, OURS_BFLOAT16, OURS_BFLOAT16X3
 from benchmarks.speed.processors import describe_rates, processor_name, short_name
 from benchmarks.speed.summary import Line, Spread, summarise
 
@@ -74,9 +74,9 @@ def machines_table(documents: Sequence[dict]) -> str:
 
 
 def bfloat16_table(documents: Sequence[dict]) -> str:
-    """Return a table of training with bfloat16 products: its steps/s divided by float32's and by other packages'.
+    """Return a table of training with bfloat16 products: its steps/s, also divided by float32's and other packages'.
 
-    It has a row for each machine, task and number of cores that were measured with both; "" if there are none.
+    It has a row for each machine, task, number of cores and precision that was measured beside float32; "" if none was.
     """
     rows, peers = [], [peer for peer in README_PEERS if peer not in (OURS, "Tianshou")]
     for document in documents:
@@ -86,14 +86,15 @@ def bfloat16_table(documents: Sequence[dict]) -> str:
             if line.spreads
         }
         for task, cores, peer in found:
-            if peer != OURS_BFLOAT16 or (task, cores, OURS) not in found:
+            if peer not in (OURS_BFLOAT16, OURS_BFLOAT16X3) or (task, cores, OURS) not in found:
                 continue
             ours, narrow = found[task, cores, OURS], found[task, cores, OURS_BFLOAT16]
             others = [found.get((task, cores, other)) for other in peers]
             ratios = ["–" if other is None else f"× {narrow / other:.2f}" for other in others]
             name = short_name(document["machine"])
-            rows.append([name, task, str(cores), f"{ours:,.0f}", f"{narrow:,.0f}", f"× {narrow / ours:.2f}", *ratios])
-    heads = ["machine", "task", "cores", "float32, steps/s", "bfloat16, steps/s", "gain", *peers]
+            cells = [peer.removeprefix(f"{OURS}, "), f"{narrow:,.0f}", f"{ours:,.0f}", f"× {narrow / ours:.2f}"]
+            rows.append([name, task, str(cores), *cells, *ratios])
+    heads = ["machine", "task", "cores", "precision", "steps/s", "in float32", "ours, float32", *peers]
     return markdown(heads, rows) if rows else ""
 
 

@@ -368,10 +368,16 @@ class SavedPolicyCommand(WithImports):
         Raises:
             UsageError: if there is no such policy, run or checkpoint, or the run needs an import that is not allowed.
         """
+        from ddpg.exports.zoo import names
         from ddpg.runs.saved_policy import RunPolicy, ZooPolicy
 
         if self.is_of_zoo:
             return ZooPolicy(self.run)
+        if self.run in names() and not os.path.lexists(self.run):
+            raise UsageError(
+                f"no run at {brief(self.run)}; zoo:{self.run} is the policy that comes with the package, and a run of "
+                f"your own is a directory such as runs/{self.run}/1"
+            )
         policy = RunPolicy(self.run, self.checkpoint, self.allow_import)
         import_with_tensorflow("ddpg.agents.off_policy")
         return policy

@@ -47,7 +47,7 @@ class Evaluate(JSONOption, SavedPolicyCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Critic(JSONOption, SavedPolicyCommand):
-    """Check whether a run's critic orders actions as their simulated returns do."""
+    """Check whether Q orders actions as simulated returns do."""
 
     states: int = option(20, "number of states, each of its own episode", at_least=2)
     actions: int = option(8, "number of disturbed actions for each state", at_least=1)

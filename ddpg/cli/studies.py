@@ -22,7 +22,7 @@ from ddpg.cli.command import (
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml
-from ddpg.errors import CellsFailed, FileFault, file_faults
+from ddpg.errors import CellsFailed, FileFault, UsageError, file_faults
 from ddpg.progress import progress_message
 from ddpg.studies.slurm_commands import SlurmOptions
 
@@ -79,6 +79,8 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
 
     def __call__(self) -> None:
         """Run the cells that are left, and report."""
+        if self.report and self.retry:
+            raise UsageError("--report runs no cell, so --retry would do nothing; leave one of them out")
         path = Path(self.study)
         root = Path("studies", path.stem) if self.root is None else Path(self.root)
         with stdout_reserved_for_answer(self.json):

@@ -110,7 +110,7 @@ class CriticCheck:
         ordered, gain = self.ordered, self.gain
         share = "not known, since all returns of a state are equal"
         if not math.isnan(ordered.mean):
-            share = f"{ordered.mean:.0%}{_interval(ordered, '{:.0%}'.format)}; 50 % would be by chance"
+            share = f"{_percent(ordered.mean)}{_interval(ordered, _percent)}; 50 % by chance"
         return (
             f"mean Q {number(found['q_value'])}, mean discounted return {number(found['discounted_return'])} "
             f"({len(self.steps)} states, {self.horizon} steps)\n"
@@ -287,3 +287,7 @@ class _Simulation:
 
 def _interval(mean: Mean, form: Any) -> str:
     return "" if math.isnan(mean.low) else f" (95 % CI {form(mean.low)} to {form(mean.high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

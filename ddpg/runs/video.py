@@ -16,7 +16,7 @@ from PIL import Image
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError, brief, import_optional
 from ddpg.interaction.validation import validate_path
-from ddpg.runs.evaluation import check_episodes
+from ddpg.runs.evaluation import check_action_space, check_episodes
 from ddpg.runs.rendering import EnvRenderer, RenderingProcess, open_renderer
 
 WIDEST_GIF = 480  # pixels
@@ -252,7 +252,7 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
 
     Raises:
         UsageError: if the environment does not render frames, or not all of one size, the file's suffix is unknown,
-            ``seed`` is below 0, or a package is missing.
+            ``seed`` is below 0, ``policy`` has another ``action_space``, or a package is missing.
         EnvironmentFault: if the environment raised, returned an invalid value, rendered anything but frames, or crashed
             the process that renders it.
         OSError: if the file cannot be written; an existing file is kept.
@@ -325,6 +325,8 @@ def _show(
 ) -> None:
     """Pass the frames of episodes to ``output`` until it wants no more."""
     episodes, seed = check_episodes(policy, episodes, seed)
+    if isinstance(getattr(policy, "action_space", None), gym.Space):
+        check_action_space(policy, renderer.spaces[1])
     first: tuple[int, ...] = ()
     with contextlib.closing(renderer.frames(policy, episodes, seed)) as frames:
         for frame in frames:

@@ -283,6 +283,8 @@ def test_brief_numbers_need_another_results_file():
 def test_a_package_is_skipped_where_it_cannot_be_measured(monkeypatch):
     monkeypatch.setattr(packages.shutil, "which", lambda program: None)
     monkeypatch.setattr(packages.jit, "obstacle_to_bfloat16", lambda: "no such instructions")
+    monkeypatch.setattr(packages.jit, "host_registers", lambda: SimpleNamespace(amx=False))
     assert PEERS["RLtools (TD3)"].obstacle() == "it needs g++"
     assert PEERS[packages.OURS_BFLOAT16].obstacle() == "no such instructions"
+    assert "AMX" in PEERS[packages.OURS_BFLOAT16X3].obstacle()
     assert not PEERS[OURS].obstacle()

@@ -94,7 +94,7 @@ def test_bfloat16_is_compared_with_float32_and_with_others():
         "rows": [row(peer, 0, steps_per_second=rates[peer]) for peer in rates],
     }
     text = bfloat16_table([THERE, narrow])
-    assert text.splitlines()[2:] == [f"| Abacus | {TASK} | 2 | 100 | 300 | × 3.00 | × 5.00 | – | – |"]
+    assert text.splitlines()[2:] == [f"| Abacus | {TASK} | 2 | bfloat16 | 300 | 100 | × 3.00 | × 5.00 | – | – |"]
     assert "Stable-Baselines3 | SBX, 32 updates per 32 steps | RLtools (TD3) |" in text
     assert bfloat16_table([HERE, THERE]) == ""
 
@@ -114,7 +114,9 @@ def test_pages_have_the_marks():
 def test_writing_fills_pages_and_draws(tmp_path, monkeypatch):
     for name in ("README", "PAGE"):
         monkeypatch.setattr(pages, name, tmp_path / f"{name}.md")
-        parts = (f"<!-- {mark}: begin -->\n<!-- {mark}: end -->" for mark in (pages.SPEED, pages.MACHINES))
+        parts = (
+            f"<!-- {mark}: begin -->\n<!-- {mark}: end -->" for mark in (pages.SPEED, pages.MACHINES, pages.NARROW)
+        )
         (tmp_path / f"{name}.md").write_text("\n".join(["A", *parts, "Z"]))
     monkeypatch.setattr(pages, "FIGURE", tmp_path / "speed.png")
     for name in ("ROOFLINE", "COUNTS", "PROFILE"):
