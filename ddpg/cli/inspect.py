@@ -52,6 +52,9 @@ class Critic(JSONOption, SavedPolicyCommand):
     states: int = option(20, "number of states, each of its own episode", at_least=2)
     actions: int = option(8, "number of disturbed actions for each state", at_least=1)
     disturbance: float = option(0.3, "standard deviation of the disturbances, in half-ranges of the action")
+    horizon: int | None = option(
+        None, "rewards in a return, before Q; none: until they hardly matter, without Q", at_least=1
+    )
     seed: int | None = option(None, "seed of the environment and the disturbances; none: from the run's", at_least=0)
 
     def __call__(self) -> None:
@@ -63,7 +66,7 @@ class Critic(JSONOption, SavedPolicyCommand):
             if not isinstance(policy, RunPolicy):
                 raise UsageError(f"{policy.name} is a policy without its critic; name a run directory")
             summary, text = policy.check_critic(
-                self.states, self.actions, self.disturbance, self.seed, progress_bar=not self.json
+                self.states, self.actions, self.disturbance, self.horizon, self.seed, progress_bar=not self.json
             )
         print(json.dumps(summary) if self.json else text)
 

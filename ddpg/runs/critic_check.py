@@ -1,7 +1,8 @@
 """Check a critic against its environment: does Q order the actions of a state as their simulated returns do?
 
 An actor follows ∇ₐQ(s, a), so it needs a critic that knows which actions of one state are better than others. A critic
-can predict returns well and not know that, if returns depend on the state far more than on one action.
+can predict returns well and not know that, if returns depend on the state far more than on one action. Where motion is
+chaotic, one action changes all later rewards unpredictably, and only returns of a few steps show what it does.
 """
 
 import dataclasses
@@ -58,6 +59,7 @@ class CriticCheck:
         steps: number of steps between the reset and each state, ``[N]``.
         disturbance: standard deviation of the disturbances, in half-ranges of the action.
         horizon: number of rewards in a return, unless the episode ends before.
+        bootstrapped: whether Q stands for later rewards.
     """
 
     actions: np.ndarray
@@ -66,6 +68,7 @@ class CriticCheck:
     steps: np.ndarray
     disturbance: float
     horizon: int
+    bootstrapped: bool = False
 
     @property
     def ordered(self) -> Mean:
@@ -94,6 +97,7 @@ class CriticCheck:
             "actions": self.returns.shape[1] - 2,
             "disturbance": self.disturbance,
             "horizon": self.horizon,
+            "bootstrapped": self.bootstrapped,
             "q_value": float(self.q_values[:, 0].mean()),
             "discounted_return": float(self.returns[:, 0].mean()),
             "q_spread": spread_q,
@@ -113,7 +117,7 @@ class CriticCheck:
             share = f"{_percent(ordered.mean)}{_interval(ordered, _percent)}; 50 % by chance"
         return (
             f"mean Q {number(found['q_value'])}, mean discounted return {number(found['discounted_return'])} "
-            f"({len(self.steps)} states, {self.horizon} steps)\n"
+            f"({len(self.steps)} states, {self.horizon} steps{', then Q' * self.bootstrapped})\n"
             f"standard deviation among {found['actions'] + 1} actions of a state: Q {number(found['q_spread'])}, "
             f"returns {number(found['return_spread'])}\n"
             f"pairs of actions that Q orders as their returns: {share}\n"
@@ -128,6 +132,7 @@ def check_critic(
     states: int = 20,
     actions: int = 8,
     disturbance: float = 0.3,
+    horizon: int | None = None,
     seed: int | None = None,
     progress_bar: bool = False,
 ) -> CriticCheck:
@@ -137,9 +142,9 @@ def check_critic(
     with that episode's seed, the episode's actions are repeated up to the state, and then the action is taken. So only
     the action differs, and environments with random transitions draw the same numbers again.
 
-    Rewards are summed until their discount γ^n is at most 0.01, for at most 1,000 steps; where the policy's episode
-    ends by a time limit, the state is at least that far from it, or in the episode's first half. No value stands for
-    later rewards.
+    With ``horizon``, a return is that of n steps, R = Σ γ^k·r_k + γ^n·Q(s_n, μ(s_n)). Without, no value stands for
+    later rewards: they are summed until γ^n is at most 0.01, for at most 1,000 steps. Where the policy's episode ends
+    by a time limit, the state is at least n steps before it, or in the episode's first half.
 
     Args:
         agent: a :class:`ddpg.DDPG` agent with a ``Box`` of actions; its first critic is checked, which the actor
@@ -149,6 +154,7 @@ def check_critic(
         actions: K, the number of disturbed actions for each state.
         disturbance: standard deviation of the normal noise that is added to the policy's action, in half-ranges of the
             action; also the root of the mean square of the step along ∇ₐQ. Actions are clipped to their bounds.
+        horizon: n, the number of rewards in a return, before Q; ``None``: until they hardly matter, without Q.
         seed: of states and disturbances; the episodes have it and the following numbers; ``None``: random.
         progress_bar: show one on stderr.
 
@@ -162,6 +168,7 @@ def check_critic(
     """
     states, actions = validate_int(states, "states", at_least=1), validate_int(actions, "actions", at_least=1)
     disturbance = float(validate_positive(disturbance, "disturbance"))
+    horizon = validate_optional_int(horizon, "horizon", at_least=1)
     seed, progress_bar = validate_optional_int(seed, "seed", at_least=0), validate_bool(progress_bar, "progress_bar")
     if not isinstance(getattr(agent, "actions", None), BoxActions):
         raise UsageError(f"agent={brief(agent)} is not a DDPG agent with a Box of actions; others have no ∇ₐQ to check")
@@ -177,7 +184,7 @@ def check_critic(
         progress.tqdm_bar(total=total, desc="simulating", unit="return", disable=not progress_bar) as bar,
     ):
         for number in range(states):
-            simulation = _Simulation(agent, env, first + number, rng)
+            simulation = _Simulation(agent, env, first + number, horizon, rng)
             tried = simulation.actions_to_try(actions, disturbance, rng)
             returns = []
             for action in tried:
@@ -185,7 +192,8 @@ def check_critic(
                 bar.update()
             found.append((tried, simulation.q_values(tried), returns, simulation.step))
     tables = map(np.array, zip(*found, strict=True))
-    return CriticCheck(*tables, disturbance, return_steps(agent.config.discount))
+    steps = return_steps(agent.config.discount) if horizon is None else horizon
+    return CriticCheck(*tables, disturbance, steps, horizon is not None)
 
 
 def ordered_pairs(q_values: np.ndarray, returns: np.ndarray) -> np.ndarray:
@@ -208,11 +216,12 @@ class _Simulation:
         step: number of steps from the reset to the state.
     """
 
-    def __init__(self, agent: Any, env: gym.Env, seed: int, rng: np.random.Generator):
+    def __init__(self, agent: Any, env: gym.Env, seed: int, horizon: int | None, rng: np.random.Generator):
         self._agent, self._env, self._seed = agent, env, seed
         self._reader = ObservationReader(spaces_of(env)[0], 1)
         self._gamma = agent.config.discount
-        self._horizon = return_steps(self._gamma)
+        self._bootstraps = horizon is not None
+        self._horizon = return_steps(self._gamma) if horizon is None else horizon
         observations, taken, truncated = self._episode()
         length = len(taken)
         latest = max(length - self._horizon, (length + 1) // 2) if truncated else length
@@ -234,10 +243,7 @@ class _Simulation:
 
     def q_values(self, actions: np.ndarray) -> np.ndarray:
         """Return Q(s, a) for each action, ``[M]`` in env units."""
-        agent = self._agent
-        states = np.repeat(self._normalised(self._observations[-1]), len(actions), axis=0)
-        with agent.session.as_default():
-            return agent.reward_scale * agent.critic.predict(states, actions)[:, 0].astype(np.float64)
+        return self._q_values(np.repeat(self._observations[-1], len(actions), axis=0), actions)
 
     def return_of(self, action: np.ndarray) -> float:
         """Return the discounted return of ``action`` ``[A]`` in the state, then of the policy's actions."""
@@ -254,8 +260,10 @@ class _Simulation:
             total += discount * float(result.rewards[0])
             discount *= self._gamma
             if result.episodes:
-                break
+                return total
             chosen = unbatch(agent.predict(stepper.observations)[0])
+        if self._bootstraps:
+            total += discount * float(self._q_values(stepper.observations, agent.actions.to_flat(chosen))[0])
         return total
 
     def _episode(self) -> tuple[list[np.ndarray], list[Any], bool]:
@@ -279,6 +287,12 @@ class _Simulation:
                 "same actions were repeated, so returns of different actions cannot be compared; give one that draws "
                 "all its random numbers from reset(seed=...)"
             )
+
+    def _q_values(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        agent = self._agent
+        with agent.session.as_default():
+            q = agent.critic.predict(self._normalised(observations), actions)[:, 0]
+        return agent.reward_scale * q.astype(np.float64)
 
     def _normalised(self, observations: np.ndarray) -> np.ndarray:
         normaliser = self._agent.memory.observations

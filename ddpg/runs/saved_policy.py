@@ -164,12 +164,18 @@ class RunPolicy(SavedPolicy):
         return agent, {"checkpoint": path.name, "timesteps": agent.num_timesteps}
 
     def check_critic(
-        self, states: int, actions: int, disturbance: float, seed: int | None = None, progress_bar: bool = False
+        self,
+        states: int,
+        actions: int,
+        disturbance: float,
+        horizon: int | None = None,
+        seed: int | None = None,
+        progress_bar: bool = False,
     ) -> tuple[dict[str, Any], str]:
         """Compare the critic with simulated returns.
 
         Args:
-            states, actions, disturbance, progress_bar: as for :func:`ddpg.check_critic`.
+            states, actions, disturbance, horizon, progress_bar: as for :func:`ddpg.check_critic`.
             seed: of states and episodes; by default the policy's.
 
         Returns:
@@ -182,7 +188,7 @@ class RunPolicy(SavedPolicy):
         seed = self.seed if seed is None else seed
         with env_calls.own_directory(), env_calls.closing(make_env(self.env_id, self.wrappers)) as env:
             agent, about = self.load((env.observation_space, env.action_space))
-            found = check_critic(agent, env, states, actions, disturbance, seed, progress_bar)
+            found = check_critic(agent, env, states, actions, disturbance, horizon, seed, progress_bar)
         summary = {"run": self.name, "env_id": self.env_id, **about, "seed": seed, **found.summary()}
         return summary, f"{self.env_id} after {about['timesteps']:,} steps\n{found}"
 

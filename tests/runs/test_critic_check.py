@@ -104,6 +104,29 @@ def test_q_is_in_units_of_the_environment():
         assert found.q_values[0, 0] == pytest.approx(agent.reward_scale * q, rel=1e-5)
 
 
+def test_q_stands_for_what_follows_a_horizon():
+    """Of one step: r + γ·Q(s′, μ(s′)), and r alone in the last step of an episode."""
+    env = Aim()
+    with agent_in(env) as agent:
+        found = ddpg.check_critic(agent, env, states=6, actions=1, horizon=1, seed=3)
+        last = 0
+        for number in range(6):
+            observation, _ = env.reset(seed=3 + number)
+            for _ in range(found.steps[number]):
+                observation = env.step(agent.predict(observation)[0])[0]
+            following, expected, over, *_ = env.step(found.actions[number, 1])
+            if not over:
+                with agent.session.as_default():
+                    expected += GAMMA * float(
+                        agent.critic.predict(following[None], agent.predict(following)[0][None])[0, 0]
+                    )
+            assert found.returns[number, 1] == pytest.approx(expected, abs=1e-5)
+            last += over
+    assert 0 < last < 6
+    assert (found.horizon, found.bootstrapped) == (1, True)
+    assert "then Q" in str(found)
+
+
 def test_a_trained_critic_orders_actions():
     env = Aim()
     with agent_in(env, actor_learning_rate=1e-6, critic_learning_rate=3e-3, noise_scale=0.5) as agent:
@@ -194,7 +217,10 @@ def test_the_command(tmp_path, capsys):
     assert main(["critic", str(run), "--json", *small]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["env_id"], found["timesteps"], found["states"], found["horizon"]) == ("Pendulum-v1", 300, 2, 44)
+    assert not found["bootstrapped"]
     assert main(["critic", str(run), *small, "--seed", str(found["seed"])]) == 0
     assert progress.format_number(found["q_value"]) in capsys.readouterr().out
+    assert main(["critic", str(run), *small, "--horizon", "5"]) == 0
+    assert "5 steps, then Q" in capsys.readouterr().out
     assert main(["critic", "zoo:Pendulum-v1"]) == 2
     assert "without its critic" in capsys.readouterr().err

@@ -435,6 +435,6 @@ def test_a_mujoco_environment_without_camera_name_is_drawn_unchanged():
 def test_a_policy_for_other_actions_is_refused(tmp_path):
     policy = Still()
     policy.action_space = gym.spaces.Box(-7, 7, (1,), np.float32)
-    with refuses(UsageError, "action space", "-7"):
+    with refuses(UsageError, "action space", "-7.0"):
         ddpg.record(policy, Drawn(), tmp_path / "a.gif")
     assert list(tmp_path.iterdir()) == []
