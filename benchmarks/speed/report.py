@@ -88,7 +88,7 @@ def bfloat16_table(documents: Sequence[dict]) -> str:
         for task, cores, peer in found:
             if peer not in (OURS_BFLOAT16, OURS_BFLOAT16X3) or (task, cores, OURS) not in found:
                 continue
-            ours, narrow = found[task, cores, OURS], found[task, cores, OURS_BFLOAT16]
+            ours, narrow = found[task, cores, OURS], found[task, cores, peer]
             others = [found.get((task, cores, other)) for other in peers]
             ratios = ["–" if other is None else f"× {narrow / other:.2f}" for other in others]
             name = short_name(document["machine"])

@@ -88,13 +88,16 @@ def test_machines_are_compared_in_columns():
 
 def test_bfloat16_is_compared_with_float32_and_with_others():
     """300 / 100, and 300 / 60 steps/s of Stable-Baselines3; a machine without bfloat16 has no row."""
-    rates = {"ours": 100, "ours, bfloat16": 300, "Stable-Baselines3": 60}
+    rates = {"ours": 100, "ours, bfloat16": 300, "ours, bfloat16x3": 150, "Stable-Baselines3": 60}
     narrow = {
         "machine": {"processor": "Abacus"},
         "rows": [row(peer, 0, steps_per_second=rates[peer]) for peer in rates],
     }
     text = bfloat16_table([THERE, narrow])
-    assert text.splitlines()[2:] == [f"| Abacus | {TASK} | 2 | bfloat16 | 300 | 100 | × 3.00 | × 5.00 | – | – |"]
+    assert text.splitlines()[2:] == [
+        f"| Abacus | {TASK} | 2 | bfloat16 | 300 | 100 | × 3.00 | × 5.00 | – | – |",
+        f"| Abacus | {TASK} | 2 | bfloat16x3 | 150 | 100 | × 1.50 | × 2.50 | – | – |",
+    ]
     assert "Stable-Baselines3 | SBX, 32 updates per 32 steps | RLtools (TD3) |" in text
     assert bfloat16_table([HERE, THERE]) == ""
 
