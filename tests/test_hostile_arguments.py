@@ -55,6 +55,7 @@ COSTLY = {
     "train",
     "resume",
     "evaluate",
+    "check_critic",
     "record",
     "compare_paths",
     "draw_paths",
@@ -191,7 +192,6 @@ class Samples:
             "action": 0 if discrete else np.zeros(1),
             "rewards": np.zeros(rows),
             "reward": 0.0,
-            "states": np.zeros((rows, 3)),
             "targets": np.zeros((rows, 1)),
             "action_gradients": np.zeros((rows, 1)),
             "learning_rate": 1e-3,
@@ -214,7 +214,8 @@ class Samples:
             "parameters": {},
             "exact_match": False,
             "config": ddpg.DDPGConfig(**SMALL),
-            "policy": self.agents["DDPG"],
+            **dict.fromkeys(("policy", "agent"), self.agents["DDPG"]),
+            "states": np.zeros((rows, 3)),
             "report": {},
             "tracker": io,
             "source": self.folder / "data.npz",
@@ -227,6 +228,8 @@ class Samples:
             if name == "FlattenParameterisedAction":
                 return ddpg_envs.PlatformEnv()
             return Tiny("rgb_array")
+        if name == "check_critic":
+            values |= {"states": 1, "actions": 1}
         if name == "load_policy":
             return self.folder / "policy"
         if name == "record":
@@ -258,6 +261,7 @@ class Samples:
 
 # Passed although they have a default, which would be large, slow or random.
 _GIVEN = {("DDPG", "config"), ("DQN", "config"), ("train", "config"), ("train", "total_timesteps"), ("train", "root")}
+_GIVEN |= {("check_critic", "states"), ("check_critic", "actions")}
 _ALWAYS = ("callbacks", "exact_match")
 
 

@@ -1,4 +1,4 @@
-"""The commands about a run or policy (``evaluate``, ``critic``, ``export``, ...), ``paths``, ``plot`` and ``runs``."""
+"""The commands about a run or policy, such as ``evaluate`` and ``export``, and ``paths``, ``plot`` and ``runs``."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ class Evaluate(JSONOption, SavedPolicyCommand):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Critic(JSONOption, SavedPolicyCommand):
+class CheckCritic(JSONOption, SavedPolicyCommand):
     """Check whether Q orders actions as simulated returns do."""
 
     states: int = option(20, "number of states, each of its own episode", at_least=2)
@@ -146,7 +146,7 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export(JSONOption, SavedPolicyCommand):
-    """Export the policy of a run: NumPy, SavedModel, TFLite, ONNX or C."""
+    """Export a run's policy: NumPy, SavedModel, TFLite, ONNX or C."""
 
     format: str = option("numpy", "file format", metavar="{numpy,savedmodel,tflite,onnx,c}")
     quantize: str | None = option(None, "how format c stores weights; none: float32", ("int8",))
@@ -235,7 +235,7 @@ class Record(JSONOption, Watch):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plot(JSONOption):
-    """Plot learning curves of runs, by environment and differing options."""
+    """Plot learning curves of runs, by environment and option."""
 
     runs: tuple[str, ...] = option(
         (), "run directories, or directories that hold them", positional=True, metavar="RUN", is_path=True
@@ -296,7 +296,7 @@ class Runs(JSONOption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Zoo(JSONOption):
-    """List the trained policies in the package, or show the card of one."""
+    """List the package's trained policies, or show the card of one."""
 
     name: str | None = option(None, "a policy, such as HalfCheetah-v5; none: list all", positional=True, metavar="NAME")
 

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import os
+import re
 import signal
 import sys
 import warnings
@@ -14,7 +15,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import ddpg
 from ddpg.cli.command import Command
-from ddpg.cli.inspect import Critic, Evaluate, Export, Paths, Plot, Record, Runs, Watch, Zoo
+from ddpg.cli.inspect import CheckCritic, Evaluate, Export, Paths, Plot, Record, Runs, Watch, Zoo
 from ddpg.cli.studies import Study, Tune
 from ddpg.cli.terminal import silence_stdout_at_exit, tolerate_broken_pipes
 from ddpg.cli.train import Resume, Train
@@ -25,8 +26,9 @@ from ddpg.runs import signals
 
 # Heavy modules are imported inside the commands, so that `ddpg --help` answers at once.
 
-_KINDS = (Train, Resume, Evaluate, Critic, Paths, Export, Record, Watch, Plot, Runs, Zoo, Study, Tune)
-COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in _KINDS}
+_KINDS = (Train, Resume, Evaluate, CheckCritic, Paths, Export, Record, Watch, Plot, Runs, Zoo, Study, Tune)
+# CheckCritic is check-critic.
+COMMANDS: dict[str, type[Command]] = {re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower(): kind for kind in _KINDS}
 
 EXIT_STATUS = """\
 exit status:
@@ -95,7 +97,7 @@ def _run(name: str = "", *arguments: str) -> None:
 
 
 def _overview() -> str:
-    commands = "\n".join(f"  {name:9}{inspect.getdoc(kind)}" for name, kind in COMMANDS.items())
+    commands = "\n".join(f"  {name:13}{inspect.getdoc(kind)}" for name, kind in COMMANDS.items())
     return (
         "usage: ddpg COMMAND ...\n\nDDPG, and DQN for discrete actions, with pluggable gradient paths.\n\n"
         f"commands:\n{commands}\n\n"

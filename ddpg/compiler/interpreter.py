@@ -101,7 +101,7 @@ def interpret(
         if program.precision == "bfloat16":
             return _computed(node, rounded)
         (one, other), rests = rounded, [rounded_to_bfloat16(a - b) for a, b in zip(given, rounded, strict=True)]
-        return sum(_computed(node, pair) for pair in ([one, rests[1]], [rests[0], other], rounded))
+        return _computed(node, [one, rests[1]]) + _computed(node, [rests[0], other]) + _computed(node, rounded)
 
     with np.errstate(all="ignore"):
         for stmt in program.stmts:

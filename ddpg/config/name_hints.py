@@ -346,6 +346,7 @@ STUDIES = {
 
 _COMMANDS = {
     "evaluate": "eval test evaluate_policy validate score",
+    "check-critic": "critic check_q q_values",
     "watch": "enjoy play render view show visualize visualise",
     "train": "learn run fit start ddpg td3 dqn ddpg_continuous_action td3_continuous_action",
     "tune": "optimize optimise optuna hpo sweep search",

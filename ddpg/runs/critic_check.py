@@ -18,7 +18,7 @@ from ddpg.errors import UsageError, brief
 from ddpg.interaction.actions import BoxActions, unbatch
 from ddpg.interaction.env_calls import env_name
 from ddpg.interaction.env_runner import SingleStepper
-from ddpg.interaction.spaces import spaces_of
+from ddpg.interaction.spaces import check_observation_space, spaces_of
 from ddpg.interaction.transitions import FaultCounter, ObservationReader
 from ddpg.interaction.validation import validate_bool, validate_int, validate_optional_int, validate_positive
 from ddpg.replay.buffer import return_steps
@@ -28,7 +28,7 @@ LONGEST = 1_000  # steps of an episode before the state that is checked
 
 
 @dataclasses.dataclass(frozen=True)
-class Mean:
+class MeanOverStates:
     """A mean over states, and its 95 % confidence interval by Student's t; NaN where it is not known."""
 
     mean: float
@@ -36,7 +36,7 @@ class Mean:
     high: float
 
     @classmethod
-    def of(cls, values: np.ndarray) -> "Mean":
+    def of(cls, values: np.ndarray) -> "MeanOverStates":
         """Return the mean of those ``values`` that are not NaN."""
         values = values[~np.isnan(values)]
         if len(values) < 2:
@@ -71,12 +71,12 @@ class CriticCheck:
     bootstrapped: bool = False
 
     @property
-    def ordered(self) -> Mean:
+    def ordered(self) -> MeanOverStates:
         """The share of pairs of a state's actions (without the last one) that Q orders as their returns; 0.5 by chance.
 
         A pair of equal Q counts as half. Pairs of equal returns are left out, and states that have no others.
         """
-        return Mean.of(ordered_pairs(self.q_values[:, :-1], self.returns[:, :-1]))
+        return MeanOverStates.of(ordered_pairs(self.q_values[:, :-1], self.returns[:, :-1]))
 
     @property
     def spreads(self) -> tuple[float, float]:
@@ -85,9 +85,9 @@ class CriticCheck:
         return float(q), float(returns)
 
     @property
-    def gain(self) -> Mean:
+    def gain(self) -> MeanOverStates:
         """How much more the step along ∇ₐQ returns than the policy's action, env units."""
-        return Mean.of(self.returns[:, -1] - self.returns[:, 0])
+        return MeanOverStates.of(self.returns[:, -1] - self.returns[:, 0])
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers that ``print`` shows, by name; NaN as ``None``."""
@@ -166,10 +166,8 @@ def check_critic(
             returns other observations when its seed and actions are repeated.
         EnvironmentFault: if the environment failed.
     """
-    states, actions = validate_int(states, "states", at_least=1), validate_int(actions, "actions", at_least=1)
-    disturbance = float(validate_positive(disturbance, "disturbance"))
-    horizon = validate_optional_int(horizon, "horizon", at_least=1)
-    seed, progress_bar = validate_optional_int(seed, "seed", at_least=0), validate_bool(progress_bar, "progress_bar")
+    states, actions, disturbance, horizon, seed = checked_options(states, actions, disturbance, horizon, seed)
+    progress_bar = validate_bool(progress_bar, "progress_bar")
     if not isinstance(getattr(agent, "actions", None), BoxActions):
         raise UsageError(f"agent={brief(agent)} is not a DDPG agent with a Box of actions; others have no ∇ₐQ to check")
     if not isinstance(env, gym.Env):
@@ -191,9 +189,33 @@ def check_critic(
                 returns.append(simulation.return_of(action))
                 bar.update()
             found.append((tried, simulation.q_values(tried), returns, simulation.step))
-    tables = map(np.array, zip(*found, strict=True))
-    steps = return_steps(agent.config.discount) if horizon is None else horizon
-    return CriticCheck(*tables, disturbance, steps, horizon is not None)
+    tables = [np.array(column) for column in zip(*found, strict=True)]
+    return CriticCheck(
+        actions=tables[0],
+        q_values=tables[1],
+        returns=tables[2],
+        steps=tables[3],
+        disturbance=disturbance,
+        horizon=return_steps(agent.config.discount) if horizon is None else horizon,
+        bootstrapped=horizon is not None,
+    )
+
+
+def checked_options(
+    states: int, actions: int, disturbance: float, horizon: int | None, seed: int | None
+) -> tuple[int, int, float, int | None, int | None]:
+    """Return options of :func:`check_critic` as plain numbers.
+
+    Raises:
+        UsageError: if one cannot work.
+    """
+    return (
+        validate_int(states, "states", at_least=1),
+        validate_int(actions, "actions", at_least=1),
+        float(validate_positive(disturbance, "disturbance")),
+        validate_optional_int(horizon, "horizon", at_least=1),
+        validate_optional_int(seed, "seed", at_least=0),
+    )
 
 
 def ordered_pairs(q_values: np.ndarray, returns: np.ndarray) -> np.ndarray:
@@ -218,7 +240,7 @@ class _Simulation:
 
     def __init__(self, agent: Any, env: gym.Env, seed: int, horizon: int | None, rng: np.random.Generator):
         self._agent, self._env, self._seed = agent, env, seed
-        self._reader = ObservationReader(spaces_of(env)[0], 1)
+        self._reader = ObservationReader(check_observation_space(spaces_of(env)[0]), 1)
         self._gamma = agent.config.discount
         self._bootstraps = horizon is not None
         self._horizon = return_steps(self._gamma) if horizon is None else horizon
@@ -299,7 +321,7 @@ class _Simulation:
         return observations if normaliser is None else normaliser(observations)
 
 
-def _interval(mean: Mean, form: Any) -> str:
+def _interval(mean: MeanOverStates, form: Any) -> str:
     return "" if math.isnan(mean.low) else f" (95 % CI {form(mean.low)} to {form(mean.high)})"
 
 

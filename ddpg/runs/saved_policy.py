@@ -23,7 +23,7 @@ from ddpg.exports.zoo import Card
 from ddpg.interaction import env_calls
 from ddpg.progress import format_number
 from ddpg.runs import run_config, run_directory
-from ddpg.runs.critic_check import check_critic
+from ddpg.runs.critic_check import check_critic, checked_options
 from ddpg.runs.env_factory import check_imports, episode_limit_note, make_env
 from ddpg.runs.evaluation import evaluate, final_seed
 from ddpg.runs.rendering import EnvRenderer, RenderingProcess, open_renderer
@@ -186,6 +186,7 @@ class RunPolicy(SavedPolicy):
             EnvironmentFault: if the environment failed.
         """
         seed = self.seed if seed is None else seed
+        checked_options(states, actions, disturbance, horizon, seed)  # before anything is loaded
         with env_calls.own_directory(), env_calls.closing(make_env(self.env_id, self.wrappers)) as env:
             agent, about = self.load((env.observation_space, env.action_space))
             found = check_critic(agent, env, states, actions, disturbance, horizon, seed, progress_bar)

@@ -53,7 +53,7 @@ def valid_arguments(tmp_path_factory):
     assert main(["train", "Pendulum-v1", *small, *steps, "--root", str(folder), "--no-progress-bar"]) == 0
     (folder / "study.toml").write_text(STUDY)
     run = str(folder / "Pendulum-v1" / "1")
-    by_run = {name: [run] for name in ("resume", "evaluate", "export", "record", "watch", "plot")}
+    by_run = {name: [run] for name in ("resume", "evaluate", "check-critic", "export", "record", "watch", "plot")}
     by_env = {name: ["Pendulum-v1"] for name in ("train", "paths", "tune")}
     return {**by_run, **by_env, "runs": [str(folder)], "study": [str(folder / "study.toml")], "zoo": []}
 

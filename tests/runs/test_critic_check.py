@@ -12,7 +12,7 @@ from refusals import refuses
 import ddpg
 from ddpg import DDPG, DDPGConfig, UsageError, progress
 from ddpg.cli.main import main
-from ddpg.runs.critic_check import CriticCheck, Mean, ordered_pairs
+from ddpg.runs.critic_check import CriticCheck, MeanOverStates, ordered_pairs
 
 TARGET, GAMMA, LENGTH = 0.5, 0.9, 5
 SMALL = DDPGConfig(hidden=(16,), gamma=GAMMA, jit=False, learning_starts=50, batch_size=32, buffer_size=2_000)
@@ -57,10 +57,10 @@ def test_pairs_by_hand():
 
 def test_an_interval_by_hand():
     """Of 1, 2, 3 the standard error is 1/√3, and Student's t with two degrees of freedom is 4.3027."""
-    mean = Mean.of(np.array([1.0, 2.0, np.nan, 3.0]))
+    mean = MeanOverStates.of(np.array([1.0, 2.0, np.nan, 3.0]))
     assert (mean.mean, mean.low) == pytest.approx((2.0, 2.0 - 4.3027 / math.sqrt(3)), abs=1e-4)
-    assert math.isnan(Mean.of(np.array([1.0])).low)
-    assert math.isnan(Mean.of(np.array([np.nan])).mean)
+    assert math.isnan(MeanOverStates.of(np.array([1.0])).low)
+    assert math.isnan(MeanOverStates.of(np.array([np.nan])).mean)
 
 
 def test_returns_and_q_are_of_the_same_actions():
@@ -214,13 +214,13 @@ def test_the_command(tmp_path, capsys):
     run = ddpg.train("Pendulum-v1", SMALL, seed=0, total_timesteps=300, root=tmp_path, progress_bar=False)
     capsys.readouterr()
     small = ["--states", "2", "--actions", "2"]
-    assert main(["critic", str(run), "--json", *small]) == 0
+    assert main(["check-critic", str(run), "--json", *small]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["env_id"], found["timesteps"], found["states"], found["horizon"]) == ("Pendulum-v1", 300, 2, 44)
     assert not found["bootstrapped"]
-    assert main(["critic", str(run), *small, "--seed", str(found["seed"])]) == 0
+    assert main(["check-critic", str(run), *small, "--seed", str(found["seed"])]) == 0
     assert progress.format_number(found["q_value"]) in capsys.readouterr().out
-    assert main(["critic", str(run), *small, "--horizon", "5"]) == 0
+    assert main(["check-critic", str(run), *small, "--horizon", "5"]) == 0
     assert "5 steps, then Q" in capsys.readouterr().out
-    assert main(["critic", "zoo:Pendulum-v1"]) == 2
+    assert main(["check-critic", "zoo:Pendulum-v1"]) == 2
     assert "without its critic" in capsys.readouterr().err
