@@ -122,8 +122,8 @@ def test_nan_and_infinities_stay_in_their_rows(rounded_products):
 @pytest.mark.usefixtures("instructions")
 def test_three_products_are_as_good_as_sixteen_bits(layout, rng, compiled_products):
     """The error is at most 3·2⁻¹⁶ of the terms' magnitudes; with bfloat16 alone it is above 2⁻¹² of them."""
-    pairs = arrays_of(SHAPES, layout, lambda shape: rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 3))
-    pairs = [pair for pair, (_, columns, inner) in zip(pairs, SHAPES, strict=True) if min(columns, inner) > 1]
+    shapes = [(rows, columns, inner) for rows, columns, inner in SHAPES if min(columns, inner) > 1][::3]
+    pairs = arrays_of(shapes, layout, lambda shape: rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 3))
     split, rounded = (compiled_products(pairs, layout, precision=name) for name in ("bfloat16x3", "bfloat16"))
     for one, other, pair in zip(split, rounded, pairs, strict=True):
         left, right = (np.float64(matrix.T if flip else matrix) for matrix, flip in zip(pair, layout, strict=True))
