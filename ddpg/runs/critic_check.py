@@ -254,13 +254,13 @@ class _Simulation:
     def actions_to_try(self, count: int, disturbance: float, rng: np.random.Generator) -> np.ndarray:
         """Return μ(s), ``count`` disturbed actions and a step along ∇ₐQ, ``[count + 2, A]`` in [-1, 1]."""
         agent, observation = self._agent, self._observations[-1]
-        policys = agent.actions.to_flat(unbatch(agent.predict(observation)[0]))
-        noise = rng.normal(scale=disturbance, size=(count, policys.shape[1]))
+        greedy = agent.actions.to_flat(unbatch(agent.predict(observation)[0]))
+        noise = rng.normal(scale=disturbance, size=(count, greedy.shape[1]))
         with agent.session.as_default():
-            gradient = agent.critic.action_gradients(self._normalised(observation), policys).astype(np.float64)
+            gradient = agent.critic.action_gradients(self._normalised(observation), greedy).astype(np.float64)
         root_mean_square = np.sqrt(np.square(gradient).mean())
         step = disturbance * gradient / root_mean_square if root_mean_square else gradient
-        tried = np.concatenate([policys, policys + noise, policys + step])
+        tried = np.concatenate([greedy, greedy + noise, greedy + step])
         return np.clip(tried, -1, 1).astype(np.float32)
 
     def q_values(self, actions: np.ndarray) -> np.ndarray:

@@ -84,12 +84,14 @@ def test_products_are_those_of_the_rounded_numbers(layout, rng, rounded_products
 
 
 @here
+@pytest.mark.parametrize("precision", ["bfloat16", "bfloat16x3"])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-@pytest.mark.usefixtures("instructions")
-def test_several_threads_compute_the_same_products(layout, rng, rounded_products):
+def test_several_threads_compute_the_same_products(layout, precision, instructions, rng, compiled_products):
     """One thread computes the whole of a row, so the bits do not depend on the number of threads."""
+    if (precision, instructions) == ("bfloat16x3", "AVX512-BF16"):
+        pytest.skip("AMX's alone")
     pairs = arrays_of([(97, 7, 33), (7, 40, 5), (2, 3, 4)], layout, lambda shape: rng.normal(size=shape))
-    alone, shared = (rounded_products(pairs, layout, workers) for workers in (1, 3))
+    alone, shared = (compiled_products(pairs, layout, workers, precision=precision) for workers in (1, 3))
     for one, other in zip(alone, shared, strict=True):
         np.testing.assert_array_equal(one, other)
 
