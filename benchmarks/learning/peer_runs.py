@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.learning import long_form
-from benchmarks.learning.peer_algorithms import ALGORITHMS, INTERVAL, RUNS, STEPS
+from benchmarks.learning.peer_algorithms import ALGORITHMS, INTERVAL, RUNS
 from benchmarks.speed.environments import interpreter
 from ddpg.compiler.thread_pool import INTRAOP
 from ddpg.progress import format_number
@@ -33,10 +33,16 @@ LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", INTRA
 Run = tuple[str, str, int]  # algorithm, environment, seed
 
 
-def cell_of(run: Run, steps: int, evaluations: Iterable[Sequence[float]]) -> long_form.Cell:
-    """Return the run in long form; evaluations are ``(step, mean return, seconds of training)``."""
+def cell_of(run: Run, steps: int | None, evaluations: Iterable[Sequence[float]]) -> long_form.Cell:
+    """Return the run in long form.
+
+    Args:
+        run: the run.
+        steps: its planned steps; ``None``: those of its algorithm.
+        evaluations: each ``(step, mean return, seconds of training)``.
+    """
     label, env_id, seed = run
-    values = [(0, long_form.ASKED, str(steps))]
+    values = [(0, long_form.ASKED, str(steps or ALGORITHMS[label].steps))]
     for step, mean_return, seconds in evaluations:
         values += [(int(step), long_form.RETURN, repr(mean_return)), (int(step), long_form.SECONDS, f"{seconds:.6g}")]
     return long_form.make_cell((ALGORITHMS[label].study, env_id, label, seed), values)
@@ -57,8 +63,8 @@ def missing(path: Path, runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run not in there]
 
 
-def add(path: Path, cell: long_form.Cell, runs: Sequence[Run], steps: int) -> None:
-    """Add a run to the file; missing runs are listed with only their planned steps."""
+def add(path: Path, cell: long_form.Cell, runs: Sequence[Run], steps: int | None = None) -> None:
+    """Add a run to the file; missing runs are listed with only their planned steps, as in :func:`cell_of`."""
     with locked(path.parent):
         kept = {one.key: one for one in long_form.read(path)} | {cell.key: cell}
         asked = [cell_of(run, steps, ()) for run in runs]
@@ -139,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         label, env_id, seed = run
         task = ALGORITHMS[label].task(env_id, seed, options.steps)
         return train(
-            pythons[label], task, under_way, lambda evaluation: print_now(progress(run, options.steps, evaluation))
+            pythons[label], task, under_way, lambda evaluation: print_now(progress(run, task["steps"], evaluation))
         )
 
     failed = 0
@@ -169,13 +175,16 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="simultaneous runs, one thread each"
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help="fewer steps, for a trial; needs another --out")
+    parser.add_argument("--steps", type=int, help="other steps than planned, for a trial; needs another --out")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args(arguments)
-    if options.steps != STEPS and options.out == RESULTS:
-        parser.error(f"--steps {options.steps} differs from the {STEPS} steps in {RESULTS.name}; give another --out")
-    if options.steps > INTERVAL and options.steps % INTERVAL:
-        parser.error(f"--steps {options.steps} ends between two evaluations; give a multiple of {INTERVAL}, or fewer")
+    if options.steps is not None:
+        if options.out == RESULTS:
+            parser.error(f"--steps is for trials, and {RESULTS.name} has runs of the planned steps; give another --out")
+        if options.steps > INTERVAL and options.steps % INTERVAL:
+            parser.error(
+                f"--steps {options.steps} ends between two evaluations; give a multiple of {INTERVAL}, or fewer"
+            )
     if not options.out.absolute().parent.is_dir():
         parser.error(f"--out {options.out} is in a folder that does not exist; create it first")
     if not chosen(options.peer, options.env, options.seed):

@@ -12,7 +12,7 @@ from learning_cells import ROOT
 from benchmarks.learning import core_minutes, long_form, peer_algorithms, peer_runs, tables
 from benchmarks.speed.packages import PEERS
 
-TD3, TQC = tables.PEER, peer_algorithms.TQC
+TD3, TQC, CROSSQ = tables.PEER, peer_algorithms.TQC, peer_algorithms.CROSSQ
 RUNS = [(TD3, "E", 0), (TD3, "F", 0), (TQC, "E", 1)]
 
 
@@ -46,9 +46,7 @@ def test_the_planned_runs_can_be_selected():
     assert peer_runs.chosen([], ["Hopper-v5"], [1]) == [
         *((label, "Hopper-v5", 1) for label in (TD3, TQC, peer_algorithms.SAC))
     ]
-    assert peer_runs.chosen([peer_algorithms.CROSSQ], [], []) == [
-        *((peer_algorithms.CROSSQ, "HalfCheetah-v5", seed) for seed in (0, 1))
-    ]
+    assert peer_runs.chosen([CROSSQ], [], []) == [*((CROSSQ, "HalfCheetah-v5", seed) for seed in (0, 1))]
 
 
 def test_all_committed_runs_are_planned_runs():
@@ -71,7 +69,15 @@ def test_tasks_have_the_options_that_the_page_documents():
     sac = {"package": "stable_baselines3", "algorithm": "SAC", "options": {"device": "cpu"}}
     assert algorithms[peer_algorithms.SAC].task("Hopper-v5", 1) == common | own | sac
     crossq = {"package": "sbx", "algorithm": "CrossQ", "options": {}}
-    assert algorithms[peer_algorithms.CROSSQ].task("Hopper-v5", 1) == common | own | crossq
+    assert algorithms[CROSSQ].task("Hopper-v5", 1) == common | own | crossq | {"steps": 20_000}
+
+
+def test_a_run_has_the_planned_steps_of_its_algorithm():
+    planned = {
+        label: peer_runs.cell_of((label, "HalfCheetah-v5", 0), None, ()).planned_steps for label in (TQC, CROSSQ)
+    }
+    assert planned == {TQC: 100_000, CROSSQ: 20_000}
+    assert peer_runs.cell_of((CROSSQ, "HalfCheetah-v5", 0), 7, ()).planned_steps == 7
 
 
 def test_the_speed_benchmark_measures_the_same_algorithms():
@@ -197,7 +203,7 @@ def test_failed_runs_are_reported_and_the_others_kept(tmp_path, monkeypatch, cap
         (["--steps", "100"], "give another --out"),
         (["--steps", "7000", "--out", "it.csv"], "give a multiple of 5000, or fewer"),
         (["--out", "nowhere/it.csv"], "a folder that does not exist"),
-        (["--peer", peer_algorithms.CROSSQ, "--env", "Hopper-v5"], f"{peer_algorithms.CROSSQ} HalfCheetah-v5 seed 1"),
+        (["--peer", CROSSQ, "--env", "Hopper-v5"], f"{CROSSQ} HalfCheetah-v5 seed 1"),
     ],
 )
 def test_invalid_arguments_are_refused_before_training(words, message, capsys, monkeypatch):
