@@ -27,6 +27,17 @@ _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = _brief.maxlong = 60
 
 
+@contextlib.contextmanager
+def advising(advice: str) -> Iterator[None]:
+    """End the messages of this module with ``advice`` in place of :data:`ADVICE` if the block reads another file."""
+    try:
+        yield
+    except FileFault as error:
+        if (text := str(error)).endswith(ADVICE):
+            raise FileFault(text.removesuffix(ADVICE) + advice) from None
+        raise
+
+
 def refusal(where: str, value: Any, expected: str) -> FileFault:
     """Return a one-line error: the field ``where`` holds ``value``, and what was ``expected``."""
     return FileFault(f"{printable(where)} is {short_repr(value)}, expected {expected}; {ADVICE}")

@@ -189,14 +189,13 @@ def read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
         UsageError: if there is no such directory, a file is damaged, or its program does not fit its arrays and spaces.
     """
     try:
-        return _read(folder)
+        with safe_json.advising("export the policy again"):
+            return _read(folder)
     except FileNotFoundError:
         raise UsageError(
             f"{str(folder)!r} is no exported policy: expected the directory that `ddpg export` wrote in format numpy, "
             f"and it {_instead(folder)}"
         ) from None
-    except UsageError as error:
-        raise UsageError(str(error).replace(safe_json.ADVICE, "export the policy again")) from None
 
 
 def _instead(folder: Path) -> str:
@@ -222,7 +221,7 @@ def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
         raise UsageError(f"{where} has format {safe_json.short_repr(found.get('format'))}, this version reads {FORMAT}")
     whole = convert(f"{where}:", found, _Policy)
     if safe_json.document_sha256(found, _DIGEST) != whole.policy_sha256:
-        raise UsageError(f"{where} does not match its own checksum: it was edited or damaged; {safe_json.ADVICE}")
+        raise UsageError(f"{where} does not match its own checksum: it was edited or damaged; export the policy again")
     observation_space = restore_space(whole.observation_space, f"{where}: observation_space")
     action_space = restore_space(whole.action_space, f"{where}: action_space")
     loaded = array_files.read(folder / ARRAYS, whole.arrays, whole.arrays_sha256)

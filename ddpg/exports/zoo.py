@@ -133,10 +133,8 @@ def read_entry(name: str, folder: Path = FOLDER) -> Entry:
         hint = did_you_mean(meant, known, cutoff=0.62) or f"; it has {', '.join(known)}"
         raise UsageError(f"the zoo has no policy {brief(given)}{hint}; `ddpg zoo` lists them")
     path = folder / own / CARD
-    try:
+    with safe_json.advising("install the package again"):
         card = safe_json.convert(f"{path}:", safe_json.read_json(path), Card)
-    except UsageError as error:
-        raise type(error)(str(error).replace(safe_json.ADVICE, "install the package again")) from None
     if entry_name(card.env_id) != own or given not in (own, card.env_id, card.env_id.rpartition(":")[2]):
         raise UsageError(f"the zoo has no policy {brief(given)}: {own} is for {card.env_id}; write zoo:{own}")
     return Entry(path.parent, card)

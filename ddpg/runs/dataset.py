@@ -131,12 +131,8 @@ def check_source(source: Any) -> None:
 
 
 def _of_archive(path: Path) -> Dataset:
-    try:
+    with safe_json.advising("give the path of an .npz file that can be read"):
         found, names = _arrays(path)
-    except FileFault as error:
-        raise FileFault(
-            str(error).replace(safe_json.ADVICE, "give the path of an .npz file that can be read")
-        ) from None
     return _checked(str(path), found, names)
 
 
@@ -227,7 +223,8 @@ def _of_minari(source: str) -> Dataset:
     import minari
 
     try:
-        described = safe_json.read_json(folder / "metadata.json")
+        with safe_json.advising("download the data set again"):
+            described = safe_json.read_json(folder / "metadata.json")
     except FileNotFoundError:
         raise FileFault(f"{folder} has no metadata.json; download the data set again") from None
     if not (isinstance(described, dict) and {"observation_space", "action_space"} <= described.keys()):

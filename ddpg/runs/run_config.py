@@ -84,13 +84,11 @@ def read(run: Path) -> dict[str, Any]:
         FileNotFoundError: if it does not exist.
     """
     path = run / CONFIG
-    try:
+    with safe_json.advising(_ADVICE):
         found = safe_json.read_json(path)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise FileFault(f"{path} is not the config.json of a run, of format {FORMAT}; {safe_json.ADVICE}")
+            raise FileFault(f"{path} is not the config.json of a run, of format {FORMAT}; {_ADVICE}")
         with_defaults = msgspec.structs.asdict(convert(f"{path}:", found, _RunConfig))
-    except FileFault as error:
-        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}{_ADVICE}") from None
     if found[_DIGEST] != safe_json.document_sha256(found, _DIGEST):
         raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
     fields = with_defaults | found

@@ -250,8 +250,12 @@ def read_table(path: Path) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     numbered = [0]
     always = ("timesteps", *_ALWAYS.get(path.name, ()))
-    try:
-        with safe_json.open_regular_file(path) as (file, _):
+    with (
+        contextlib.suppress(FileNotFoundError),
+        safe_json.advising("move it away"),
+        safe_json.open_regular_file(path) as (file, _),
+    ):
+        try:
             reader = csv.DictReader(_lines(file, numbered))
             missing = [name for name in always if name not in (reader.fieldnames or always)]
             if missing:
@@ -260,14 +264,10 @@ def read_table(path: Path) -> list[dict[str, str]]:
                 if None not in row and None not in row.values():
                     _check_row(row, rows, always)
                     rows.append(row)
-    except FileNotFoundError:
-        return []
-    except FileFault as error:
-        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}move it away") from None
-    except (ValueError, csv.Error) as error:
-        where, why = f"{path} line {numbered[0]}", safe_json.one_line(str(error))
-        advice = "remove it" if numbered[0] > 1 else "move the file away"
-        raise FileFault(f"{where} is damaged ({why}); mend the line, or {advice}") from None
+        except (ValueError, csv.Error) as error:
+            where, why = f"{path} line {numbered[0]}", safe_json.one_line(str(error))
+            advice = "remove it" if numbered[0] > 1 else "move the file away"
+            raise FileFault(f"{where} is damaged ({why}); mend the line, or {advice}") from None
     return rows
 
 

@@ -159,10 +159,8 @@ def read_record(path: Path, advice: str, kind: Any = Any) -> Any:
         FileFault: if the file holds anything else; the message ends with ``advice``.
         FileNotFoundError: if there is no file.
     """
-    try:
+    with safe_json.advising(advice):
         return convert(f"{path}:", safe_json.read_json(path), kind)
-    except FileFault as error:
-        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}{advice}") from None
 
 
 def write_study(root: Path, study: Path, groups: Sequence[Group]) -> None:

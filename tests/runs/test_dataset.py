@@ -390,9 +390,14 @@ def test_missing_and_damaged_minari_data_sets(tmp_path, monkeypatch):
     for name in ("c/d", "c/d-v9"):
         with refuses(UsageError, f"minari:{name} is not on this machine; it has c/d-v2, c/d-v10"):
             datasets.check_source(f"minari:{name}")
-    for text, error in (("{}", UsageError), ("{", FileFault), ("[]", UsageError)):
+    without_spaces = "minari:a does not describe its spaces"
+    for text, words in (
+        ("{}", without_spaces),
+        ("[]", without_spaces),
+        ("{", "is not readable as JSON download the data set again"),
+    ):
         (data / "metadata.json").write_text(text)
-        with pytest.raises(error, match="a"):
+        with refuses(FileFault if text == "{" else UsageError, words):
             load_dataset("minari:a")
     (data / "metadata.json").unlink()
     with refuses(FileFault, "metadata.json"):
