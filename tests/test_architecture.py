@@ -84,7 +84,7 @@ BEHAVIOURS = {
         *("terms", "variant"),
     },
     "checkpoints": {"damage", "earlier_version"},
-    "cli": {"flags", "hostile_flags", "json_output", "own_code"},
+    "cli": {"hostile_flags", "json_output", "own_code"},
     "compiler": {"bfloat16", "denormals", "flags", "one_core", "other_processors"},
     "exports": {"act", "every_policy"},
     "gradients": {"golden"},

@@ -2,32 +2,32 @@
 
 import dataclasses
 import functools
+import json
 import math
+import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpg.cli.command import (
+    Command,
     EnvironmentCommand,
-    Flag,
     JSONOption,
     ProgressOption,
     WithImports,
-    WithTracker,
     allowing_imports,
     check_own_options,
-    flags_of,
     import_with_tensorflow,
     inspect_environment,
     own_options,
-    parse_flags,
-    refuse_unknown,
 )
+from ddpg.cli.flags import Flag, flags_of, parse_flags, refuse_unknown
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.imports import references_in
 from ddpg.config.options import check_known, from_toml, option
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
-from ddpg.progress import print_to_stderr
+from ddpg.progress import format_number, print_to_stderr
 
 if TYPE_CHECKING:
     from ddpg.config.algorithm_options import AgentConfig
@@ -37,6 +37,26 @@ _ALL = (
     "Train in an environment; writes runs/ENV/N/.\n\nThese are the options of every algorithm.\n\n"
     "For ENV's own options, with its preset as the defaults: ddpg train ENV --help"
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithTracker(Command):
+    """A command that trains, and can log to an experiment tracker."""
+
+    track: str | None = option(
+        None, "an experiment tracker to log to, besides the files of the run", metavar="{wandb,mlflow,trackio}"
+    )
+
+    def check_tracker(self) -> None:
+        """Refuse a tracker that does not exist, before TensorFlow is imported.
+
+        Raises:
+            UsageError: if it is unknown, or its package is not installed.
+        """
+        if self.track is not None:
+            from ddpg.runs.trackers import as_tracker
+
+            as_tracker(self.track)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,7 +192,6 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         with stdout_reserved_for_answer(self.json):
             import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
             from ddpg.runs import training
-            from ddpg.runs.report import print_report
 
             run = training.train(
                 self.env,
@@ -224,7 +243,6 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
             run_directory.read_config(self.run)  # before TensorFlow is imported, which takes seconds
             import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
             from ddpg.runs import training
-            from ddpg.runs.report import print_report
 
             run = training.resume(
                 self.run,
@@ -239,6 +257,50 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
                 track=self.track,
             )
         print_report(run, self.json)
+
+
+def print_report(run: Path, as_json: bool) -> None:
+    """Print the path of a run, its speed, and its last evaluation."""
+    from ddpg.runs import run_directory
+    from ddpg.runs.commands import as_argument, command_for
+
+    document = run_directory.read_config(run)
+    env_id = document["env_id"]
+    # A run that was stopped early may have no row yet.
+    metrics, evaluation = (
+        (run_directory.read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations")
+    )
+    timesteps = int(run_directory.checkpoints(run)[-1].name)
+    seconds, compiling = (float(metrics.get(name) or 0) for name in ("seconds", "compile_seconds"))
+    steps = int(metrics.get("timesteps", 0))
+    summary = {
+        "run": str(run),
+        "env_id": env_id,
+        "seed": document["seed"],
+        "timesteps": timesteps,
+        "finished": timesteps >= document["total_timesteps"],
+        "steps_per_second": steps / max(seconds - compiling, 1e-9),  # of all processes; the table's are of the last
+        "training_seconds": seconds,
+        "compile_seconds": compiling,
+        "evaluation_mean_return": float(evaluation["mean_return"]) if evaluation else None,
+        "evaluation_episodes": int(evaluation.get("episodes") or 0),
+        "evaluation_success_rate": float(evaluation["success_rate"]) if evaluation.get("success_rate") else None,
+    }
+    if as_json:
+        print(json.dumps(summary))
+        return
+    if evaluation and summary["finished"]:  # a run that stopped early has printed it already
+        success = summary["evaluation_success_rate"]
+        until = timesteps if document["offline_timesteps"] is None else document["offline_timesteps"]
+        unit = "updates" if document["dataset"] is not None and timesteps <= until else "steps"
+        print(
+            f"{env_id}: evaluation return {format_number(summary['evaluation_mean_return'])}"
+            + (f", success rate {success:.0%}," if success is not None else "")
+            + f" after {int(evaluation['timesteps']):,} {unit}, {seconds:.1f} s of training "
+            f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} {unit}/s without those"
+        )
+    print(f"Everything is in {run}; evaluate it with: {command_for('evaluate', run, document)}")
+    print(f"Its curves (pip install tensorboard): {shlex.join(['tensorboard', '--logdir', as_argument(run)])}")
 
 
 def _origin_of_defaults(name: str, kind: type["AgentConfig"], preset: "Preset") -> str:

@@ -17,8 +17,8 @@ from ddpg.checkpoints import atomic_write, safe_json
 from ddpg.errors import UsageError, did_you_mean, file_faults
 from ddpg.progress import format_number
 from ddpg.runs import signals
+from ddpg.runs.commands import allow_import_flags, as_argument, without_resume_hint
 from ddpg.runs.lock import run_lock
-from ddpg.runs.report import allow_import_flags, as_argument, without_resume_hint
 from ddpg.studies import slurm_commands
 from ddpg.studies.cell_process import COMMAND, Engine, LocalEngine, Process
 from ddpg.studies.slurm_commands import SlurmOptions

@@ -22,8 +22,8 @@ from ddpg.config.imports import is_reference
 from ddpg.config.options import as_toml
 from ddpg.errors import FileFault, UsageError
 from ddpg.runs import run_config, run_directory
+from ddpg.runs.commands import allow_import_flags, as_argument
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
-from ddpg.runs.report import allow_import_flags, as_argument
 from ddpg.studies.study import FILES, Cell, Group
 
 SLURM = ".slurm"  # begins with a dot, so it cannot be the name of a configuration

@@ -14,8 +14,8 @@ from ddpg.checkpoints import atomic_write
 from ddpg.config.imports import is_reference, references_in
 from ddpg.config.options import as_toml
 from ddpg.progress import format_number
+from ddpg.runs.commands import allow_import_flags, as_argument
 from ddpg.runs.curves import format_option
-from ddpg.runs.report import allow_import_flags, as_argument
 from ddpg.studies.comparison import Comparison, Estimate, compare, mean_of, verdict
 from ddpg.studies.study import Group
 from ddpg.studies.study_report import evaluation_values, markdown_table, write_table

@@ -1,0 +1,39 @@
+"""Commands in messages, such as the one that resumes a run: quoted, so that they can be copied into a shell."""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ddpg.config.imports import references_of
+from ddpg.runs import run_directory
+
+
+def command_for(verb: str, run: Path, document: Mapping[str, Any], *flags: str) -> str:
+    """Return the command ``ddpg VERB RUN`` with the flags that the run needs; ``document`` is its ``config.json``."""
+    return shlex.join(["ddpg", verb, as_argument(run), *allow_import_flags(*references_of(document)), *flags])
+
+
+def as_argument(path: Path) -> str:
+    """Return a path as an argument of a command that does not look like a flag."""
+    return os.path.join(os.curdir, path) if str(path).startswith("-") else str(path)
+
+
+def allow_import_flags(*names: str) -> list[str]:
+    """Return the ``--allow-import`` flags for names ``module:Name``, one for each module."""
+    modules = dict.fromkeys(name.rpartition(":")[0] for name in names)
+    return [word for module in modules if module for word in ("--allow-import", module)]
+
+
+def resume_hint(run: Path, document: Mapping[str, Any]) -> str:
+    """Return a sentence with the step from which a run can be resumed, and the command for it."""
+    newest = run_directory.checkpoints(run)[-1:]
+    command = command_for("resume", run, document)
+    return f"go on from step {newest[0].name} with: {command}" if newest else "it has no checkpoint"
+
+
+def without_resume_hint(text: str) -> str:
+    """Return a message without the sentence of :func:`resume_hint` at its end."""
+    return re.sub(r"(; with that put right)?[;,] go on from step \d+ with: .*", "", text)
