@@ -18,7 +18,8 @@ from ddpg.runs import run_directory
 from ddpg.runs.curves import find_run_folders
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.evaluation import evaluate, final_seed
-from ddpg.runs.saved_policy import export_saved, versions_here
+from ddpg.runs.saved_policy import export_saved
+from ddpg.runs.versions import versions_of_evaluation
 
 EPISODES = 100
 LICENSE = "MIT"
@@ -105,7 +106,7 @@ def _evaluated(document: dict[str, Any], exported: Path) -> CardEvaluation:
         found = evaluate(load_policy(exported, portable=True), env, EPISODES, seed)
         # Leave out physics engines that other runs in this process have loaded.
         of_run = {*document["versions"], "machine", "functions"}
-        versions = {name: version for name, version in versions_here().items() if name in of_run}
+        versions = {name: version for name, version in versions_of_evaluation().items() if name in of_run}
     return CardEvaluation(
         seed=seed,
         returns=found.returns.tolist(),

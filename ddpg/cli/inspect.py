@@ -303,7 +303,7 @@ class Zoo(JSONOption):
     def __call__(self) -> None:
         """List them, or show the card."""
         from ddpg.exports.zoo import read_entry
-        from ddpg.runs.listing import card_text, list_zoo, zoo_text
+        from ddpg.runs.zoo_listing import card_text, list_zoo, zoo_text
 
         if self.name is None:
             rows = list_zoo()

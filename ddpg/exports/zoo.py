@@ -35,7 +35,7 @@ class CardEvaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         returns: of each episode (env units).
         lengths: of each episode (steps).
         successes: whether each episode succeeded, where the environment says so.
-        versions: of the software that ran it, by name (:func:`ddpg.runs.saved_policy.versions_here`).
+        versions: of the software that ran it, by name (:func:`ddpg.runs.versions.versions_of_evaluation`).
     """
 
     seed: Annotated[int, msgspec.Meta(ge=0)]

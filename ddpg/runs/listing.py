@@ -1,11 +1,11 @@
-"""List runs with their progress and last returns, for ``ddpg runs``, and the policies of the zoo, for ``ddpg zoo``."""
+"""List runs with their progress and last returns, for ``ddpg runs``."""
 
 import dataclasses
 import functools
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +13,12 @@ from ddpg.checkpoints.safe_json import printable
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig, DDPGConfig
 from ddpg.config.presets import RECIPES, ddpg_recipe, preset_for
 from ddpg.errors import UsageError
-from ddpg.exports import zoo
 from ddpg.progress import format_number
-from ddpg.runs import run_config, run_directory
+from ddpg.runs import run_directory
 from ddpg.runs.curves import Holding, Run, format_option, holding, runs_at, used_options
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 
-if TYPE_CHECKING:
-    from ddpg.runs.evaluation import Evaluation
-
 RUN_COLUMNS = ("run", "algorithm", "steps", "last", "best", "kept", "dips", "age", "state", "options")
-ZOO_COLUMNS = ("name", "mean return", "95 % interval", "steps", "recipe", "size")
 
 
 def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
@@ -50,10 +45,10 @@ def runs_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return the runs as a table for people."""
     if not rows:
         return "no runs yet"
-    return _table([RUN_COLUMNS, *map(_table_row, rows)])
+    return table([RUN_COLUMNS, *map(_table_row, rows)])
 
 
-def _table(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
+def table(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
     """Return rows of cells as lines; the first row names the columns, and those in ``numbers`` are aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
@@ -144,79 +139,3 @@ def _age(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def list_zoo(folder: Path = zoo.FOLDER) -> list[dict[str, Any]]:
-    """Return a summary of every policy.
-
-    Returns:
-        For each policy: ``name``, ``env_id``, ``algorithm``, ``recipe``, ``timesteps``, ``bytes``, and the fields of
-        :meth:`Evaluation.summary` of its card.
-    """
-    entries = [zoo.read_entry(name, folder) for name in zoo.names(folder)]
-    return [
-        {
-            "name": entry.name,
-            "env_id": entry.card.env_id,
-            "algorithm": entry.card.algorithm,
-            "recipe": entry.card.recipe,
-            "timesteps": entry.card.timesteps,
-            "bytes": entry.size,
-            **evaluation_of(entry.card).summary(),
-        }
-        for entry in entries
-    ]
-
-
-def zoo_rows(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Return the cells of each policy's row, as text, in the order of :data:`ZOO_COLUMNS`."""
-    return [
-        (
-            row["name"],
-            format_number(row["mean_return"]),
-            f"{format_number(row['ci95_low'])} to {format_number(row['ci95_high'])}",
-            f"{row['timesteps']:,}",
-            row["recipe"] or "",
-            f"{row['bytes'] / 1000:,.0f} kB",
-        )
-        for row in rows
-    ]
-
-
-def zoo_text(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the policies as a table for people, with the command that shows the first one."""
-    table = _table([ZOO_COLUMNS, *zoo_rows(rows)], numbers=("mean return", "95 % interval", "steps", "size"))
-    return table + "\n" + (f"Watch one: ddpg watch {zoo.PREFIX}{rows[0]['name']}" if rows else "none yet")
-
-
-def evaluation_of(card: zoo.Card) -> "Evaluation":
-    """Return the evaluation recorded in a card."""
-    from ddpg.runs.evaluation import Evaluation  # imports SciPy, which ``ddpg runs`` does not need
-
-    found = card.evaluation
-    successes = None if found.successes is None else np.array(found.successes)
-    return Evaluation(np.array(found.returns), np.array(found.lengths), successes=successes)
-
-
-def card_text(entry: zoo.Entry) -> str:
-    """Return a card as Markdown."""
-    card = entry.card
-    usual = CONFIGS[card.algorithm]().to_json() if card.algorithm in CONFIGS else {}
-    options = [f"- `{name} = {value!r}`" for name, value in card.options.items() if usual.get(name) != value]
-    return "\n".join(
-        [
-            f"# zoo:{entry.name}",
-            "",
-            f"- environment: {card.env_id}",
-            f"- returns: {evaluation_of(card)}, seed {card.evaluation.seed}",
-            f"- evaluated with: {run_config.format_versions(card.evaluation.versions)}",
-            f"- training: {card.algorithm}, {card.timesteps:,} steps, seed {card.seed}, `{card.command}`",
-            f"- trained with: {run_config.format_versions(card.versions)}",
-            f"- license: {card.license}",
-            f"- size: {entry.size:,} bytes",
-            "",
-            "Options that differ from the defaults:",
-            "",
-            *options,
-        ]
-    )

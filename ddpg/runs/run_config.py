@@ -3,11 +3,7 @@
 The file is validated before use.
 """
 
-import importlib.metadata
 import json
-import platform
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -94,40 +90,3 @@ def read(run: Path) -> dict[str, Any]:
     fields = with_defaults | found
     del fields["format"], fields[_DIGEST]
     return fields
-
-
-_ALWAYS = ("ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy", "llvmlite")
-# Packages that environments compute with, by the module that they import.
-_ENGINES = {
-    "mujoco": "mujoco",
-    "Box2D": "box2d",
-    "dm_control": "dm-control",
-    "gymnasium_robotics": "gymnasium-robotics",
-    "envpool": "envpool",
-}
-
-
-def versions_here() -> dict[str, str]:
-    """Return the versions of Python, of the packages that compute, and of the physics engines imported so far."""
-    names = [*_ALWAYS, *(package for module, package in _ENGINES.items() if module in sys.modules)]
-    found = {"python": platform.python_version()}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # another package provides the module
-            continue
-    return found
-
-
-def format_versions(versions: Mapping[str, str]) -> str:
-    """Return versions as text for a message."""
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return the versions that differ, as ``"numpy 2.3.0 there, 2.4.6 here"``; empty if none does.
-
-    A package that only one of the two lists does not count: an environment may import its engine later.
-    """
-    names = [name for name in before if name in now and before[name] != now[name]]
-    return ", ".join(f"{name} {before[name]} there, {now[name]} here" for name in names)

@@ -5,8 +5,6 @@ Only the agent of a run and exports import TensorFlow.
 
 import abc
 import contextlib
-import hashlib
-import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,12 @@ from ddpg.exports.numpy_policy import LoadedPolicy, load_policy
 from ddpg.exports.zoo import Card
 from ddpg.interaction import env_calls
 from ddpg.progress import format_number
-from ddpg.runs import run_config, run_directory
+from ddpg.runs import run_directory
 from ddpg.runs.critic_check import check_critic, checked_options
 from ddpg.runs.env_factory import check_imports, episode_limit_note, make_env
 from ddpg.runs.evaluation import evaluate, final_seed
 from ddpg.runs.rendering import EnvRenderer, RenderingProcess, open_renderer
+from ddpg.runs.versions import differences, format_versions, versions_of_evaluation
 from ddpg.runs.video import record_episodes, watch_episodes
 
 Spaces = tuple[gym.Space, gym.Space]
@@ -223,7 +222,7 @@ class ZooPolicy(SavedPolicy):
             if own.shape != here.shape or type(own) is not type(here):
                 raise UsageError(
                     f"{card.env_id} has {what} {here} here, and {self.name} is for {own}: it was trained with "
-                    f"{run_config.format_versions(card.evaluation.versions)}"
+                    f"{format_versions(card.evaluation.versions)}"
                 )
         return policy, {"timesteps": card.timesteps}
 
@@ -302,28 +301,7 @@ def export_saved(
     }
 
 
-def versions_here() -> dict[str, str]:
-    """Return the versions that an evaluation depends on, by package; call it after the environment is made.
-
-    ``machine`` is the processor and operating system. ``functions`` is a checksum of NumPy's sines, exponentials and
-    similar functions, because the last bits of their results depend on the processor's vector instructions.
-    """
-    found = {
-        name: version
-        for name, version in run_config.versions_here().items()
-        if name not in ("tensorflow", "tflearn", "llvmlite", "ddpg-paths")
-    }
-    return {**found, "machine": f"{platform.machine()} {platform.system()}", "functions": _functions()}
-
-
-def _functions() -> str:
-    values = np.linspace(-4, 4, 1001)
-    found = [function(values) for function in (np.sin, np.cos, np.tanh, np.exp, np.arctan)]
-    found += [np.hypot(values, values[::-1]), np.arctan2(values, values[::-1])]
-    return hashlib.sha256(np.stack(found).tobytes()).hexdigest()[:12]
-
-
 def differences_here(card: Card) -> str:
     """Return the differences between this machine and the card's that can change returns; empty if there are none."""
     before = {name: version for name, version in card.evaluation.versions.items() if name not in ("python", "numpy")}
-    return run_config.differences(before, versions_here())
+    return differences(before, versions_of_evaluation())

@@ -49,9 +49,9 @@ from ddpg.runs.env_factory import (
 )
 from ddpg.runs.lock import run_lock
 from ddpg.runs.recorder import RUN_STATE
-from ddpg.runs.run_config import differences, versions_here
 from ddpg.runs.run_state import RunState
 from ddpg.runs.trackers import as_tracker
+from ddpg.runs.versions import differences, versions_here
 from ddpg.workers.remote_loop import learning_from_workers
 from ddpg.workers.worker_options import check_collector, check_not_importing, check_options
 

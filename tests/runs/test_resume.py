@@ -20,7 +20,7 @@ from ddpg.cli.main import main
 from ddpg.runs import env_factory, recorder, run_config, run_directory
 from ddpg.runs.listing import list_runs
 from ddpg.runs.lock import run_lock
-from ddpg.runs.run_config import differences, versions_here
+from ddpg.runs.versions import differences, versions_here
 
 SHARED = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 3, "jit": False}
 

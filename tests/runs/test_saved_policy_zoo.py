@@ -17,10 +17,10 @@ import ddpg
 from ddpg.cli.main import main
 from ddpg.errors import UsageError
 from ddpg.exports import zoo
-from ddpg.runs import listing, saved_policy
+from ddpg.runs import saved_policy, versions, zoo_listing
 from ddpg.runs.env_factory import make_env
-from ddpg.runs.listing import list_zoo
-from ddpg.runs.saved_policy import ZooPolicy, differences_here, versions_here
+from ddpg.runs.saved_policy import ZooPolicy, differences_here
+from ddpg.runs.zoo_listing import list_zoo
 
 ROOT = Path(__file__).parents[2]
 NAMES = zoo.names()
@@ -63,7 +63,7 @@ def test_evaluate_prints_the_cards_return(capsys):
 
 
 def test_more_episodes_than_the_card_has_are_not_compared(monkeypatch):
-    monkeypatch.setattr(saved_policy, "evaluate", lambda *_, **__: listing.evaluation_of(card))
+    monkeypatch.setattr(saved_policy, "evaluate", lambda *_, **__: zoo_listing.evaluation_of(card))
     card = zoo.read_entry("CartPole-v1").card
     assert ZooPolicy("zoo:CartPole-v1").evaluate(100)[0]["card_mean_return"] == 500
     assert ZooPolicy("zoo:CartPole-v1").evaluate(101)[0]["card_mean_return"] is None
@@ -72,8 +72,8 @@ def test_more_episodes_than_the_card_has_are_not_compared(monkeypatch):
 def test_versions_that_differ_from_the_card_are_named(monkeypatch):
     card = zoo.read_entry("CartPole-v1").card
     functions = card.evaluation.versions["functions"]
-    assert "functions" not in differences_here(card) or functions != saved_policy._functions()
-    monkeypatch.setattr(saved_policy, "_functions", lambda: "0123456789ab")
+    assert "functions" not in differences_here(card) or functions != versions._functions()
+    monkeypatch.setattr(versions, "_functions", lambda: "0123456789ab")
     assert "functions" in differences_here(card)
     assert "0123456789ab here" in ZooPolicy("zoo:CartPole-v1").evaluate(1)[1]
 
@@ -81,7 +81,8 @@ def test_versions_that_differ_from_the_card_are_named(monkeypatch):
 def test_only_versions_that_change_numbers_are_compared():
     card = zoo.read_entry("CartPole-v1").card
     evaluation = msgspec.structs.replace(
-        card.evaluation, versions={**versions_here(), "python": "2.7", "numpy": "0.1", "gymnasium": "0.21"}
+        card.evaluation,
+        versions={**versions.versions_of_evaluation(), "python": "2.7", "numpy": "0.1", "gymnasium": "0.21"},
     )
     found = differences_here(msgspec.structs.replace(card, evaluation=evaluation))
     assert found.startswith("gymnasium 0.21 there")
@@ -90,9 +91,9 @@ def test_only_versions_that_change_numbers_are_compared():
 
 
 def test_functions_are_distinguished_by_their_last_bits(monkeypatch):
-    before, tanh = saved_policy._functions(), np.tanh
+    before, tanh = versions._functions(), np.tanh
     monkeypatch.setattr(np, "tanh", lambda values: np.nextafter(tanh(values), 2))
-    assert saved_policy._functions() != before
+    assert versions._functions() != before
 
 
 def test_record_writes_an_episode_of_the_card(tmp_path, monkeypatch, capsys):
@@ -218,4 +219,4 @@ def test_zoo_lists_all_and_shows_one(capsys):
 
 
 def test_an_empty_zoo_is_listed(tmp_path):
-    assert listing.zoo_text(list_zoo(tmp_path)).splitlines()[-1] == "none yet"
+    assert zoo_listing.zoo_text(list_zoo(tmp_path)).splitlines()[-1] == "none yet"
