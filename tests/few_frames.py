@@ -3,13 +3,14 @@
 import itertools
 
 from ddpg.runs import rendering
+from ddpg.runs.rendering_process import RenderingProcess
 
 FRAMES = 20
 
 
 def few_frames(monkeypatch, count=FRAMES):
     """Let every video end after ``count`` frames, rendered in this process or in another."""
-    here, elsewhere = rendering._frames, rendering.RenderingProcess.frames
+    here, elsewhere = rendering._frames, RenderingProcess.frames
 
     def short(frames):
         def frames_of(*arguments):
@@ -18,4 +19,4 @@ def few_frames(monkeypatch, count=FRAMES):
         return frames_of
 
     monkeypatch.setattr(rendering, "_frames", short(here))
-    monkeypatch.setattr(rendering.RenderingProcess, "frames", short(elsewhere))
+    monkeypatch.setattr(RenderingProcess, "frames", short(elsewhere))

@@ -235,7 +235,8 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
     def _plan(self) -> "tuple[TuningPlan, Check]":
         """Return the checked plan of the tuning, and the check of each trial's options."""
         from ddpg.config.presets import hints_for, preset_for, recipe_options
-        from ddpg.runs.env_factory import default_evaluation_interval, full_id
+        from ddpg.runs.env_factory import full_id
+        from ddpg.runs.episode_limits import default_evaluation_interval
         from ddpg.studies.search_space import read_space, training_check
         from ddpg.studies.study import Group
         from ddpg.studies.tuning_plan import plan_of

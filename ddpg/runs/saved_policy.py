@@ -22,9 +22,10 @@ from ddpg.interaction import env_calls
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.critic_check import check_critic, checked_options
-from ddpg.runs.env_factory import check_imports, episode_limit_note, make_env
+from ddpg.runs.env_factory import check_imports, make_env
+from ddpg.runs.episode_limits import episode_limit_note
 from ddpg.runs.evaluation import evaluate, final_seed
-from ddpg.runs.rendering import EnvRenderer, RenderingProcess, open_renderer
+from ddpg.runs.rendering_process import Renderer, open_renderer
 from ddpg.runs.versions import differences, format_versions, versions_of_evaluation
 from ddpg.runs.video import record_episodes, watch_episodes
 
@@ -124,7 +125,7 @@ class SavedPolicy(abc.ABC):
             watch_episodes(policy, renderer, episodes, self.seed if seed is None else seed, title)
 
     @contextlib.contextmanager
-    def _loaded(self) -> Iterator[tuple[Any, EnvRenderer | RenderingProcess, dict[str, Any]]]:
+    def _loaded(self) -> Iterator[tuple[Any, Renderer, dict[str, Any]]]:
         with env_calls.own_directory(), open_renderer(self.env_id, self.wrappers) as renderer:
             policy, about = self.load(renderer.spaces)
             yield policy, renderer, about

@@ -38,15 +38,12 @@ from ddpg.runs import run_config, run_directory, run_loop, signals
 from ddpg.runs.env_factory import (
     check_imports,
     check_vector,
-    cut_episodes_note,
-    default_evaluation_interval,
     env_id_of,
-    episode_limit,
-    episode_limit_note,
     full_id,
     make_env,
     make_training_env,
 )
+from ddpg.runs.episode_limits import cut_episodes_note, default_evaluation_interval, episode_limit, episode_limit_note
 from ddpg.runs.lock import run_lock
 from ddpg.runs.recorder import RUN_STATE
 from ddpg.runs.run_state import RunState

@@ -17,7 +17,8 @@ from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError, brief, import_optional
 from ddpg.interaction.validation import validate_path
 from ddpg.runs.evaluation import check_action_space, check_episodes
-from ddpg.runs.rendering import EnvRenderer, RenderingProcess, open_renderer
+from ddpg.runs.rendering import EnvRenderer
+from ddpg.runs.rendering_process import Renderer, open_renderer
 
 WIDEST_GIF = 480  # pixels
 LONGEST_GIF = 600  # frames
@@ -177,7 +178,7 @@ class WindowViewer:
 
     def __init__(self, title: str, rate: float):
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-        # Otherwise SDL may draw with Mesa, which crashes beside TensorFlow (:mod:`ddpg.runs.rendering`).
+        # Otherwise SDL may draw with Mesa, which crashes beside TensorFlow (:mod:`ddpg.runs.rendering_process`).
         os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
         pygame = import_optional("pygame", "a window", "install the extra 'video'")
         displays = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
@@ -262,9 +263,7 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
         return record_episodes(policy, renderer, path, episodes, seed)
 
 
-def record_episodes(
-    policy: Any, renderer: EnvRenderer | RenderingProcess, path: str | Path, episodes: int, seed: int | None
-) -> Path:
+def record_episodes(policy: Any, renderer: Renderer, path: str | Path, episodes: int, seed: int | None) -> Path:
     """Record episodes in the environment of ``renderer``; other arguments and errors as for :func:`record`."""
     path = check_video_path(path)
     with open_writer(path, renderer.rate) as writer:
@@ -304,21 +303,19 @@ def watch(policy: Any, env: gym.Env | str, *, episodes: int = 1, seed: int | Non
         watch_episodes(policy, renderer, episodes, seed, title)
 
 
-def watch_episodes(
-    policy: Any, renderer: EnvRenderer | RenderingProcess, episodes: int, seed: int | None, title: str
-) -> None:
+def watch_episodes(policy: Any, renderer: Renderer, episodes: int, seed: int | None, title: str) -> None:
     """Show episodes in the environment of ``renderer``; other arguments and errors as for :func:`watch`."""
     with contextlib.closing(WindowViewer(title, renderer.rate)) as window:
         _show(policy, renderer, episodes, seed, window)
 
 
-def _renderer_of(env: gym.Env | str) -> contextlib.AbstractContextManager[EnvRenderer | RenderingProcess]:
+def _renderer_of(env: gym.Env | str) -> contextlib.AbstractContextManager[Renderer]:
     return open_renderer(env) if isinstance(env, str) else contextlib.nullcontext(EnvRenderer(env))
 
 
 def _show(
     policy: Any,
-    renderer: EnvRenderer | RenderingProcess,
+    renderer: Renderer,
     episodes: int,
     seed: int | None,
     output: GifWriter | VideoWriter | WindowViewer,

@@ -25,11 +25,11 @@ from ddpg.runs.env_factory import (
     VECTORIZATIONS,
     check_imports,
     check_vector,
-    default_evaluation_interval,
     env_id_of,
     full_id,
     make_env,
 )
+from ddpg.runs.episode_limits import default_evaluation_interval
 from ddpg.studies.search_space import training_check
 from ddpg.workers.worker_options import COLLECTORS, check_collector, check_options
 

@@ -18,7 +18,7 @@ import ddpg_envs  # noqa: F401 - registers
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import rendering, video
-from ddpg.runs.rendering import RenderingProcess, can_render_in_child
+from ddpg.runs.rendering_process import RenderingProcess, can_render_in_child, open_renderer
 
 
 class Rising:
@@ -172,7 +172,7 @@ def test_classes_of_the_main_script_are_drawn_in_this_process(tmp_path, monkeypa
     shades = []
     for env_id in ("Own-v0", "Lambda-v0"):
         assert not can_render_in_child(env_id)
-        with rendering.open_renderer(env_id) as drawn:
+        with open_renderer(env_id) as drawn:
             shades.append([frame[0, 0].tolist() for frame in drawn.frames(Rising(), 1, 0)])
     assert shades == [[[0, 100, 255], [10, 110, 255], [20, 120, 255], [30, 130, 255]]] * 2
     assert can_render_in_child("drawn/Telling-v0")
@@ -222,6 +222,6 @@ def test_mujoco_is_drawn_without_a_gpu(tmp_path, monkeypatch):
 
 
 def test_a_rendering_process_whose_parent_is_gone_ends_quietly():
-    code = "from ddpg.runs.rendering import serve; serve()"
+    code = "from ddpg.runs.rendering_process import serve; serve()"
     process = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True)
     assert (process.returncode, process.stderr) == (0, b"")

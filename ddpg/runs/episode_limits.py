@@ -1,0 +1,70 @@
+"""When episodes are truncated, and how rarely a run must be evaluated so that evaluations do not cut its episodes."""
+
+import gymnasium as gym
+
+
+def default_evaluation_interval(
+    name: str, n_envs: int, total_timesteps: int, *, share: int = 20, cuts: bool = True
+) -> int:
+    """Return the default number of steps between evaluations: a twentieth of the run, or more.
+
+    An evaluation must not cut the episodes of training (docs/reliability.md), so for one environment it is at least
+    as many steps as the longest episode has, and for a vector at least two full episodes of each environment.
+
+    Args:
+        name: the environment's id, from :func:`~ddpg.runs.env_factory.env_id_of`.
+        n_envs, total_timesteps: as for :func:`ddpg.train`.
+        share: 20 for a twentieth.
+        cuts: whether evaluations cut episodes; they do not with workers, nor where a data set is all that is learned
+            from, and then the interval is a twentieth.
+    """
+    uncut = _uncut_interval(name, n_envs) if cuts else 0
+    return min(max(1, total_timesteps // share, uncut), total_timesteps)
+
+
+def cut_episodes_note(name: str, n_envs: int, evaluation_interval: int, timesteps: int) -> str:
+    """Return a one-line warning if evaluations may cut off episodes of training, or the empty string.
+
+    Args:
+        name: the environment's id, from :func:`~ddpg.runs.env_factory.env_id_of`.
+        n_envs, evaluation_interval: as for :func:`ddpg.train`, with ``collector="local"``.
+        timesteps: of the environments in this run, over all of them.
+    """
+    enough, longest = _uncut_interval(name, n_envs), episode_limit(name) or 0
+    each = evaluation_interval // n_envs  # steps of an environment from one evaluation to the next
+    if each >= longest or timesteps <= (2 if n_envs == 1 else 1) * evaluation_interval:
+        return ""
+    after = f"{each} to {2 * each}" if n_envs == 1 else f"{each}"
+    return (
+        f"with evaluation_interval={evaluation_interval} evaluations cut off training episodes after {after} steps; "
+        f"they may last {longest}, and episodes.csv has only those that end before. Give {enough} or more"
+    )
+
+
+def _uncut_interval(name: str, n_envs: int) -> int:
+    """Return the least interval of evaluations that leaves training episodes whole, 0 if it is not known."""
+    longest = episode_limit(name) or 0
+    return longest if n_envs == 1 else 2 * n_envs * longest
+
+
+def episode_limit(name: str) -> int | None:
+    """Return the steps after which an episode is truncated, or ``None``: never, or not known.
+
+    Args:
+        name: the environment's id, from :func:`~ddpg.runs.env_factory.env_id_of`.
+    """
+    return gym.registry[name].max_episode_steps if name in gym.registry else None
+
+
+def episode_limit_note(name: str, before: int | None) -> str:
+    """Return a one-line warning if episodes are truncated after another number of steps, or the empty string.
+
+    Args:
+        name: the environment's id, from :func:`~ddpg.runs.env_factory.env_id_of`.
+        before: :func:`episode_limit` when the run began; ``None``: not known.
+    """
+    now = episode_limit(name)
+    if before in (None, now):
+        return ""
+    here = "have no time limit here" if now is None else f"end after {now} steps at most here"
+    return f"episodes {here}, and ended after {before} when the run began; returns before and after are not comparable"
