@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpg.runs import run_directory
+from ddpg.runs.tables import read_table
 from ddpg.studies.study import cells_of
 from ddpg.studies.study_folder import CellFolder, read_cells
 
@@ -47,17 +47,17 @@ def cell_columns(place: CellFolder) -> dict[str, Any]:
 
 def result(place: CellFolder) -> dict[str, Any]:
     """Return the row of a finished cell."""
-    last = run_directory.read_table(place.run / "metrics.csv")[-1]
+    last = read_table(place.run / "metrics.csv")[-1]
     speed = {"steps_per_second": float(last["fps"]), "training_seconds": float(last["seconds"])}
     return place.evaluated | cell_columns(place) | speed
 
 
 def curve(place: CellFolder) -> list[dict[str, Any]]:
     """Return a row for each evaluation, with the means of the diagnostics since the previous one."""
-    metrics = run_directory.read_table(place.run / "metrics.csv")
+    metrics = read_table(place.run / "metrics.csv")
     steps = np.array([float(row["timesteps"]) for row in metrics])
     rows, before = [], 0.0
-    for evaluation in run_directory.read_table(place.run / "evaluations.csv"):
+    for evaluation in read_table(place.run / "evaluations.csv"):
         now = float(evaluation["timesteps"])
         window = [row for row, step in zip(metrics, steps, strict=True) if before < step <= now]
         row = {**cell_columns(place), "timesteps": int(now), "mean_return": float(evaluation["mean_return"])}

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from ddpg.checkpoints import checkpoint
 from ddpg.interaction import env_calls, env_runner
-from ddpg.runs import run_directory
+from ddpg.runs.tables import read_table
 
 v1 = tf.compat.v1
 
@@ -34,7 +34,7 @@ def what_is_left(run):
         del left[f"run/{clocked}"]
     left |= {name: manifest[name] for name in ("num_timesteps", "num_updates", "owed_updates", "random_states")}
     for name in ("metrics", "episodes", "evaluations"):
-        rows = run_directory.read_table(run / f"{name}.csv")
+        rows = read_table(run / f"{name}.csv")
         left[name] = [
             {key: cell for key, cell in row.items() if key not in ("seconds", "compile_seconds", "fps")} for row in rows
         ]

@@ -184,7 +184,7 @@ def test_only_notices_are_suppressed(capfd):
 
 
 def test_the_speed_excludes_compilation(tmp_path):
-    from ddpg.runs.run_directory import read_table
+    from ddpg.runs.tables import read_table
     from ddpg.runs.training import train
 
     config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False)

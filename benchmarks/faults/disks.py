@@ -106,7 +106,7 @@ def at_the_beginning(folder: Path) -> dict:
 def a_row_and_events(folder: Path) -> list[dict]:
     """Write CSV rows, then TensorBoard events, to a full disk."""
     from ddpg.runs.log_writers import TensorBoardLogWriter
-    from ddpg.runs.run_directory import CSVTable
+    from ddpg.runs.tables import CSVTable
 
     found = []
     for name, make in (

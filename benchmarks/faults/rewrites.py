@@ -37,7 +37,7 @@ def in_a_fork(work: Callable[[], object]) -> int:
 
 def die_at(k: int, root: Path, noted: Path | None = None) -> None:
     """Make this process exit at its k-th call that changes a file under ``root``; list the calls in ``noted``."""
-    from ddpg.runs import run_directory
+    from ddpg.runs.tables import CSVTable
 
     seen = 0
 
@@ -64,7 +64,7 @@ def die_at(k: int, root: Path, noted: Path | None = None) -> None:
     for name in CALLS:
         setattr(os, name, wrapped(name, getattr(os, name)))
     builtins.open = io.open = wrapped("open", original_open)
-    add = run_directory.CSVTable.add
+    add = CSVTable.add
 
     def torn(table, row):
         if met("half a row of", table.path):
@@ -72,7 +72,7 @@ def die_at(k: int, root: Path, noted: Path | None = None) -> None:
             os._exit(OVER)
         add(table, row)
 
-    run_directory.CSVTable.add = torn
+    CSVTable.add = torn
 
 
 def train(root: Path) -> None:

@@ -263,13 +263,12 @@ def print_report(run: Path, as_json: bool) -> None:
     """Print the path of a run, its speed, and its last evaluation."""
     from ddpg.runs import run_directory
     from ddpg.runs.commands import as_argument, command_for
+    from ddpg.runs.tables import read_table
 
     document = run_directory.read_config(run)
     env_id = document["env_id"]
     # A run that was stopped early may have no row yet.
-    metrics, evaluation = (
-        (run_directory.read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations")
-    )
+    metrics, evaluation = ((read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations"))
     timesteps = int(run_directory.checkpoints(run)[-1].name)
     seconds, compiling = (float(metrics.get(name) or 0) for name in ("seconds", "compile_seconds"))
     steps = int(metrics.get("timesteps", 0))

@@ -22,6 +22,7 @@ from ddpg.errors import FileFault, UsageError
 from ddpg.policies.schedules import RATE_SCHEDULES
 from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config, run_directory
+from ddpg.runs.tables import read_table
 
 LEARNED, DIPPED = 0.8, 0.6  # levels: a run has learned once it reaches the first, and dips when below the second
 
@@ -98,7 +99,7 @@ class Run:
         """
         if against == "steps":
             return self.steps
-        metrics = run_directory.read_table(self.path / "metrics.csv")
+        metrics = read_table(self.path / "metrics.csv")
         if self.rows and not metrics:
             raise FileFault(f"{self.path / 'metrics.csv'} has no rows, which have the seconds; draw its run over steps")
         logged = [[float(row[name]) for row in metrics] for name in ("timesteps", "seconds")]
@@ -169,7 +170,7 @@ def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
 
 def read_run(path: Path) -> Run:
     """Return the run of a directory."""
-    return Run(path, run_directory.read_config(path), run_directory.read_table(path / "evaluations.csv"))
+    return Run(path, run_directory.read_config(path), read_table(path / "evaluations.csv"))
 
 
 def learning_curves(

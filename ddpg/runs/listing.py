@@ -17,6 +17,7 @@ from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.curves import Holding, Run, format_option, holding, runs_at, used_options
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
+from ddpg.runs.tables import read_table
 
 RUN_COLUMNS = ("run", "algorithm", "steps", "last", "best", "kept", "dips", "age", "state", "options")
 
@@ -62,7 +63,7 @@ def table(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:
 
 
 def _summary(run: Run) -> dict[str, Any]:
-    metrics = run_directory.read_table(run.path / "metrics.csv")
+    metrics = read_table(run.path / "metrics.csv")
     steps = [int(float(rows[-1]["timesteps"])) for rows in (metrics, run.rows) if rows]
     steps += [int(path.name) for path in run_directory.checkpoints(run.path)]  # where a run was stopped between rows
     total = run.document["total_timesteps"]

@@ -17,6 +17,7 @@ from ddpg.checkpoints import atomic_write
 from ddpg.exports.tensorflow_files import os_errors
 from ddpg.interaction.env_runner import Episode
 from ddpg.runs import run_directory
+from ddpg.runs.tables import CSVTable
 
 v1 = tf.compat.v1
 
@@ -75,7 +76,7 @@ class CSVLogWriter(LogWriter):
         with contextlib.ExitStack() as opened:
             self._tables = {
                 name: opened.enter_context(
-                    contextlib.closing(run_directory.CSVTable(folder / f"{name}.csv", columns, keep_until[name]))
+                    contextlib.closing(CSVTable(folder / f"{name}.csv", columns, keep_until[name]))
                 )
                 for name, columns in table_columns(tags).items()
             }
@@ -221,9 +222,7 @@ class DiagnosticsLogWriter(LogWriter):
         self._agent, self._goal = agent, goal
         with contextlib.ExitStack() as opened:
             diagnostics = opened.enter_context(contextlib.closing(Diagnostics(agent)))
-            table = run_directory.CSVTable(
-                folder / run_directory.DIAGNOSTICS, ["timesteps", *diagnostic_columns(agent)], keep_until
-            )
+            table = CSVTable(folder / run_directory.DIAGNOSTICS, ["timesteps", *diagnostic_columns(agent)], keep_until)
             self._diagnostics, self._table = diagnostics, opened.enter_context(contextlib.closing(table))
             self._files = opened.pop_all()
 

@@ -16,6 +16,7 @@ from ddpg.checkpoints import atomic_write
 from ddpg.errors import FileFault, UsageError
 from ddpg.runs import run_directory
 from ddpg.runs.curves import MEASURES, Curve, Run
+from ddpg.runs.tables import read_table
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#B8A800")
@@ -121,14 +122,14 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     """
     figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    episodes = run_directory.read_table(run / "episodes.csv")
+    episodes = read_table(run / "episodes.csv")
     if episodes:
         steps, returns = numbers_of(episodes, "timesteps"), numbers_of(episodes, "return")
         axes.plot(steps, returns, ".", markersize=3, color="tab:blue", alpha=0.35, label="training episode")
         if len(episodes) > 5:  # otherwise the mean is a single point
             mean_steps, means = _running_mean(steps, returns)
             axes.plot(mean_steps, means, color="tab:blue", linewidth=1.5, label="training, running mean")
-    evaluations = run_directory.read_table(run / "evaluations.csv")
+    evaluations = read_table(run / "evaluations.csv")
     if evaluations:
         names = ("timesteps", "mean_return", "ci95_low", "ci95_high")
         steps, means, low, high = (numbers_of(evaluations, name) for name in names)
@@ -205,7 +206,7 @@ def diagnostics_of(run: Run) -> list[dict[str, str]]:
         UsageError: if there are none; a :class:`FileFault` if the file is damaged or has no column of a network.
     """
     path = run.path / run_directory.DIAGNOSTICS
-    rows = run_directory.read_table(path)
+    rows = read_table(path)
     if not rows:
         why = "it has no row yet" if path.exists() else "train with --diagnose to have them written"
         raise UsageError(f"{run.path} has no diagnostics to draw: {why}")
@@ -215,7 +216,7 @@ def diagnostics_of(run: Run) -> list[dict[str, str]]:
 
 
 def _draw_returns(axes: Axes, run: Run) -> None:
-    episodes = run_directory.read_table(run.path / "episodes.csv")
+    episodes = read_table(run.path / "episodes.csv")
     if episodes:
         steps, returns = numbers_of(episodes, "timesteps"), numbers_of(episodes, "return")
         axes.plot(steps, returns, ".", markersize=2.5, color=COLOURS[0], alpha=0.35, label="training episode")

@@ -80,27 +80,23 @@ class RunRecorder(Callback):
         run_state, tags = self._run_state, tags_of(agent)
         keep = {"metrics": run_state.logged, "episodes": agent.num_timesteps, "evaluations": run_state.evaluated}
         kept = {True: run_state.evaluated, False: run_state.logged}
-        with contextlib.ExitStack() as opened:
-            self._tables = opened.enter_context(contextlib.closing(CSVLogWriter(self._run, tags, keep)))
+        self._writers: list[LogWriter] = []
+        with contextlib.ExitStack() as self._files:
+            self._tables = CSVLogWriter(self._run, tags, keep)
+            self.add_writer(self._tables)
             for path in self._tables.changed_since(run_state.tables):
                 warnings.warn(
                     f"{path}: rows up to step {agent.num_timesteps} are not those that were written; the file was "
                     "edited or damaged. It is left as it is, because the run computes nothing from it",
                     stacklevel=2,
                 )
-            self._writers: list[LogWriter] = [
-                self._tables,
-                opened.enter_context(
-                    contextlib.closing(
-                        TensorBoardLogWriter(self._run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
-                    )
-                ),
-            ]
+            self.add_writer(
+                TensorBoardLogWriter(self._run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
+            )
             if self._diagnose:
-                table = DiagnosticsLogWriter(self._run, agent, self._goal, run_state.logged)
-                self._writers.append(opened.enter_context(contextlib.closing(table)))
+                self.add_writer(DiagnosticsLogWriter(self._run, agent, self._goal, run_state.logged))
             self._recover_best(agent)
-            self._files = opened.pop_all()
+            self._files = self._files.pop_all()
 
     def add_writer(self, writer: LogWriter) -> None:
         """Also log to ``writer`` from now on, and close it at the end."""

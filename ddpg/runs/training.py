@@ -252,21 +252,20 @@ def resume(
         )
     run_directory.check_utf8(run, "run")
     document = run_directory.read_config(run)
-    own_goal = document["total_timesteps"]
-    if total_timesteps is not None:
-        document["total_timesteps"] = validate_int(total_timesteps, "total_timesteps", 1)
-    if evaluation_interval is not None:
-        document["evaluation_interval"] = validate_int(evaluation_interval, "evaluation_interval", 1)
-    for name, value, fits in (
-        ("workers", workers, document["collector"] != "local"),
-        ("ray_address", ray_address, document["collector"] == "ray"),
+    own_goal, collector = document["total_timesteps"], document["collector"]
+    for name, value, where, fits in (
+        ("workers", workers, "workers", collector != "local"),
+        ("ray_address", ray_address, "workers on Ray", collector == "ray"),
     ):
         if value is not None and not fits:
-            where = "workers" if name == "workers" else "workers on Ray"
             raise UsageError(f"{name}={brief(value)} is for a run with {where}, and {run} has none; leave it out")
-        if value is not None:
-            document[name] = value
-    document["workers"] = validate_optional_int(document["workers"], "workers", 1)
+    changes = {
+        "total_timesteps": validate_optional_int(total_timesteps, "total_timesteps", 1),
+        "evaluation_interval": validate_optional_int(evaluation_interval, "evaluation_interval", 1),
+        "workers": validate_optional_int(workers, "workers", 1),
+        "ray_address": ray_address,
+    }
+    document |= {name: value for name, value in changes.items() if value is not None}
     offline_timesteps = validate_optional_int(offline_timesteps, "offline_timesteps", 0)
     if offline_timesteps is not None and document["dataset"] is None:
         raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set, and {run} has none")

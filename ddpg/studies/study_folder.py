@@ -24,6 +24,7 @@ from ddpg.errors import FileFault, UsageError
 from ddpg.runs import run_config, run_directory
 from ddpg.runs.commands import allow_import_flags, as_argument
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
+from ddpg.runs.tables import read_table
 from ddpg.studies.study import FILES, Cell, Group
 
 SLURM = ".slurm"  # begins with a dot, so it cannot be the name of a configuration
@@ -117,7 +118,7 @@ class CellFolder:
 
     def _table(self, name: str) -> list[dict[str, str]]:
         run = self.run
-        return run_directory.read_table(run / name) if run else []
+        return read_table(run / name) if run else []
 
     def arguments(self) -> list[str]:
         """Write the options file of the next stage, and return the arguments of the ``ddpg`` command that reads it."""

@@ -12,9 +12,9 @@ import numpy as np
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import FileFault, file_faults
 from ddpg.progress import format_number
-from ddpg.runs import run_directory
 from ddpg.runs.curves import Holding, Run, centre_and_interval, holding, learning_curves, read_run
 from ddpg.runs.plotting import plot_curves
+from ddpg.runs.tables import read_table
 from ddpg.studies.comparison import Estimate, compare, compare_over_environments, mean_of
 from ddpg.studies.study import FILES, Group, cells_of
 from ddpg.studies.study_folder import CellFolder
@@ -270,7 +270,7 @@ def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
     """Yield the rows of a cell in long form."""
     cell = folder.cell
     names = {"env": cell.group.name, "config": cell.group.configuration, "seed": cell.seed}
-    metrics = run_directory.read_table(run.path / "metrics.csv")
+    metrics = read_table(run.path / "metrics.csv")
     seconds = run.times("seconds").tolist() if metrics else [None] * len(run.rows)
     for row, second in zip(run.rows, seconds, strict=True):
         at = {**names, "step": int(row["timesteps"])}

@@ -27,6 +27,7 @@ from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.imports import imports_allowed
 from ddpg.config.options import as_toml, field_type, from_toml, non_string_types
 from ddpg.runs import run_directory
+from ddpg.runs.tables import read_table
 from ddpg.runs.training import train
 from ddpg.studies import tuning_report
 from ddpg.studies.scheduler import study_resume_hint
@@ -491,7 +492,7 @@ def test_a_run_goes_on_with_an_update_that_has_a_metric_more(folder):
     def target"""
     (folder / "own_code.py").write_text(MODULE.replace("\n    def target", more))
     assert status_of(f"resume runs/Pendulum-v1/1 --total-timesteps 80 --no-progress-bar {ALLOW}") == 0
-    rows = run_directory.read_table(folder / "runs/Pendulum-v1/1/metrics.csv")
+    rows = read_table(folder / "runs/Pendulum-v1/1/metrics.csv")
     of_updates = [row for row in rows if row["critic_loss"]]
     assert {int(row["timesteps"]) > 60 for row in of_updates} == {False, True}
     assert all((row["target_mean"] != "") == (int(row["timesteps"]) > 60) for row in of_updates)

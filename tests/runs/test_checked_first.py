@@ -17,8 +17,9 @@ from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import training
 from ddpg.runs.env_factory import make_env, make_training_env
-from ddpg.runs.run_directory import read_config, read_table
+from ddpg.runs.run_directory import read_config
 from ddpg.runs.saved_policy import SavedPolicy
+from ddpg.runs.tables import read_table
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False, optimizer="sgd")
 

@@ -19,6 +19,7 @@ from ddpg.runs import run_directory
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.recorder import RunRecorder
 from ddpg.runs.run_state import RunState
+from ddpg.runs.tables import read_table
 
 CONFIG = DDPGConfig(
     hidden=(8,), batch_size=8, learning_starts=100, updates_per_step=0.1, optimizer="sgd", jit=False, buffer_size=2000
@@ -36,21 +37,21 @@ def test_a_run_with_workers_writes_the_usual_files(run):
     assert [path.name for path in run_directory.checkpoints(run)][-1] == "1000"
     document = run_directory.read_config(run)
     assert (document["collector"], document["workers"], document["ray_address"]) == ("process", 2, None)
-    rows = run_directory.read_table(run / "metrics.csv")
+    rows = read_table(run / "metrics.csv")
     assert {"policy_lag", "worker_deaths", "lost_rollouts", "lost_episodes", "refused_rollouts"} <= set(rows[0])
     assert rows[-1]["timesteps"] == "1000"
     # Evaluations do not wait for the end of an episode; the last one is made at the goal.
-    evaluated = [int(row["timesteps"]) for row in run_directory.read_table(run / "evaluations.csv")]
+    evaluated = [int(row["timesteps"]) for row in read_table(run / "evaluations.csv")]
     assert len(evaluated) == 3
     assert all(0 <= at - due < 320 for at, due in zip(evaluated, (400, 800, 1000), strict=True))
-    assert {row["length"] for row in run_directory.read_table(run / "episodes.csv")} == {"200"}
+    assert {row["length"] for row in read_table(run / "episodes.csv")} == {"200"}
 
 
 def test_a_resumed_run_starts_new_episodes_and_keeps_what_it_learned(run):
     resume(run, total_timesteps=1500, workers=1, progress_bar=False)
     assert run_directory.read_config(run)["workers"] == 1
     assert [path.name for path in run_directory.checkpoints(run)][-1] == "1500"
-    rows = run_directory.read_table(run / "metrics.csv")
+    rows = read_table(run / "metrics.csv")
     steps = [int(row["timesteps"]) for row in rows]
     assert steps == sorted(set(steps))
     assert float(rows[-1]["n_updates"] or 0) in (0, 140)

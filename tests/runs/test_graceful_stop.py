@@ -26,6 +26,7 @@ from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault, FileFault
 from ddpg.runs import recorder, run_directory, run_loop, signals
+from ddpg.runs.tables import CSVTable, read_table
 
 CONFIG = DDPGConfig(
     hidden=(4,),
@@ -100,25 +101,25 @@ def test_a_signal_ends_a_run_and_it_resumes_exactly(number, uninterrupted, at, t
     at(40, lambda: send(number))
     run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     assert signal.getsignal(number) == before
-    ends = [int(row["timesteps"]) for row in run_directory.read_table(uninterrupted / "episodes.csv")]
+    ends = [int(row["timesteps"]) for row in read_table(uninterrupted / "episodes.csv")]
     (stopped,) = {int(path.name) for path in run_directory.checkpoints(run)} - {0}
     assert stopped == min(end for end in ends if end >= 40)
     err = capsys.readouterr().err
     assert signal.Signals(number).name in err
     assert f"saved at {stopped} of 150 steps; it goes on as if it had not been interrupted" in err
     assert "evaluation there: mean return" in err
-    assert not run_directory.read_table(run / "evaluations.csv")  # the table does not have this evaluation
+    assert not read_table(run / "evaluations.csv")  # the table does not have this evaluation
     at(0, None)
     resume(run, progress_bar=False)
     assert_same(run, uninterrupted)
 
 
 def test_an_evaluation_that_is_due_at_a_signal_is_made_on_resume(uninterrupted, at, tmp_path):
-    due = int(run_directory.read_table(uninterrupted / "evaluations.csv")[0]["timesteps"])
+    due = int(read_table(uninterrupted / "evaluations.csv")[0]["timesteps"])
     at(due, lambda: send(signal.SIGTERM))
     run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     assert [path.name for path in run_directory.checkpoints(run)] == ["0", str(due)]
-    assert not run_directory.read_table(run / "evaluations.csv")
+    assert not read_table(run / "evaluations.csv")
     at(0, None)
     resume(run, progress_bar=False)
     assert_same(run, uninterrupted)
@@ -126,7 +127,7 @@ def test_an_evaluation_that_is_due_at_a_signal_is_made_on_resume(uninterrupted, 
 
 def test_stopping_does_not_wait_for_a_long_episode(uninterrupted, at, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run_loop.GracefulStop.__init__, "__defaults__", (0.0,))
-    ends = [int(row["timesteps"]) for row in run_directory.read_table(uninterrupted / "episodes.csv")]
+    ends = [int(row["timesteps"]) for row in read_table(uninterrupted / "episodes.csv")]
     begun = next(end for end, after in itertools.pairwise(ends) if end >= 65 and after - end >= 3)
     at(begun + 1, lambda: send(signal.SIGINT))
     run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
@@ -164,14 +165,14 @@ def endless_evaluations(after, action):
 @pytest.mark.parametrize("place", [0, -1])
 def test_stopping_does_not_wait_for_an_endless_evaluation(place, uninterrupted, at, tmp_path, capsys):
     """It is made on resume, also if it is the last one."""
-    due = int(run_directory.read_table(uninterrupted / "evaluations.csv")[place]["timesteps"])
+    due = int(read_table(uninterrupted / "evaluations.csv")[place]["timesteps"])
     with endless_evaluations(due, lambda: send(signal.SIGTERM)):
         run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     err = capsys.readouterr().err
     assert f"saved at {due} of 150 steps; it goes on as if it had not been interrupted" in err
     assert "evaluation there" not in err
     assert run_directory.checkpoints(run)[-1].name == str(due)
-    assert all(int(row["timesteps"]) < due for row in run_directory.read_table(run / "evaluations.csv"))
+    assert all(int(row["timesteps"]) < due for row in read_table(run / "evaluations.csv"))
     at(0, None)
     resume(run, progress_bar=False)
     assert_same(run, uninterrupted)
@@ -320,7 +321,7 @@ def test_exit_statuses_of_environment_and_file_errors(uninterrupted, at, tmp_pat
 
 
 def test_a_row_that_does_not_fit_is_removed(tmp_path):
-    table = run_directory.CSVTable(tmp_path / "t.csv", ["timesteps", "value"], 0)
+    table = CSVTable(tmp_path / "t.csv", ["timesteps", "value"], 0)
     table.add({"timesteps": 1, "value": 0.5})
     before = (tmp_path / "t.csv").read_bytes()
     with files_no_larger_than(len(before) + 3), refuses(OSError, "File too large") as caught:
@@ -329,7 +330,7 @@ def test_a_row_that_does_not_fit_is_removed(tmp_path):
     assert (tmp_path / "t.csv").read_bytes() == before
     table.add({"timesteps": 3, "value": 0.25})
     table.close()
-    assert [row["timesteps"] for row in run_directory.read_table(tmp_path / "t.csv")] == ["1", "3"]
+    assert [row["timesteps"] for row in read_table(tmp_path / "t.csv")] == ["1", "3"]
 
 
 def test_events_that_cannot_be_rewritten_are_kept(tmp_path, monkeypatch):
@@ -426,7 +427,7 @@ def test_environments_in_processes_give_the_same_run(tmp_path):
     ]
     assert_same(*runs)
     assert [run_directory.read_config(run)["vectorization"] for run in runs] == ["sync", "async"]
-    assert len(run_directory.read_table(runs[0] / "evaluations.csv")) == 2
+    assert len(read_table(runs[0] / "evaluations.csv")) == 2
 
 
 def test_a_vector_stops_without_waiting_for_episodes(at, tmp_path, capsys):

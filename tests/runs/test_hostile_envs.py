@@ -12,6 +12,7 @@ from hostile_envs import AT_RESET, AT_STEP, FAILURES, OF_STEPS, TAMPERING
 from ddpg import DDPG
 from ddpg.cli.main import main
 from ddpg.runs import run_directory
+from ddpg.runs.tables import read_table
 
 GOAL = 60
 OPTIONS = ["--recipe", "ddpg", "--hidden", "4", "--batch-size", "4", "--learning-starts", "8"]
@@ -120,7 +121,7 @@ def test_failure_in_vectors_and_workers(name, way, where, capfd, monkeypatch):
 def test_failure_in_an_evaluation(name, capfd, monkeypatch):
     """The evaluation after 40 steps fails, and is made on resume."""
     assert assert_fails_cleanly(f"{name}-evaluation", "plain", "failed in step 5 of", capfd, monkeypatch) == 40
-    evaluations = run_directory.read_table(run_of(f"{name}-evaluation") / "evaluations.csv")
+    evaluations = read_table(run_of(f"{name}-evaluation") / "evaluations.csv")
     assert [int(row["timesteps"]) for row in evaluations] == [20, 40, 60]
 
 
@@ -132,7 +133,7 @@ def test_failure_in_the_last_evaluation(capfd, monkeypatch):
     assert assert_fails_cleanly(name, "short", "failed in step 5 of", capfd, monkeypatch, resumes=False) == 40
     monkeypatch.setenv("HOSTILE", "off")
     assert main(["resume", str(run_of(name)), "--allow-import", "hostile_envs", "--no-progress-bar"]) == 0
-    evaluations = run_directory.read_table(run_of(name) / "evaluations.csv")
+    evaluations = read_table(run_of(name) / "evaluations.csv")
     assert [int(row["timesteps"]) for row in evaluations] == [20, 40]
     assert main(["resume", str(run_of(name)), "--allow-import", "hostile_envs", "--no-progress-bar"]) == 2
 

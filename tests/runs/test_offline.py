@@ -20,6 +20,7 @@ from ddpg.runs import recorder, run_directory
 from ddpg.runs.evaluation import Evaluation, evaluate
 from ddpg.runs.run_directory import read_config
 from ddpg.runs.run_loop import GracefulStop
+from ddpg.runs.tables import read_table
 
 
 class Resetting(Counting):
@@ -97,11 +98,11 @@ def test_offline_timesteps_are_updates_without_environment_steps(offline, data):
     manifest, groups = state_of(offline)
     assert (manifest["num_timesteps"], manifest["num_updates"], manifest["owed_updates"]) == (100, 100, 0)
     np.testing.assert_allclose(groups["replay"]["rewards"][:, 0], load_dataset(data).rewards)
-    assert run_directory.read_table(offline / "episodes.csv") == []
-    rows = run_directory.read_table(offline / "evaluations.csv")
+    assert read_table(offline / "episodes.csv") == []
+    rows = read_table(offline / "evaluations.csv")
     assert [int(row["timesteps"]) for row in rows] == [30, 54, 78, 100]  # the ends of calls
     assert {float(row["mean_return"]) for row in rows} == {28.0}
-    metrics = run_directory.read_table(offline / "metrics.csv")
+    metrics = read_table(offline / "metrics.csv")
     updates = [(int(row["timesteps"]), float(row["n_updates"])) for row in metrics]
     assert updates[-1] == (100, 100)
     assert all(steps == made for steps, made in updates)
@@ -179,9 +180,9 @@ def test_fine_tuning_steps_the_environment(fine_tuned):
     manifest, groups = state_of(fine_tuned)
     assert (manifest["num_timesteps"], manifest["num_updates"]) == (100, 40 + 30)
     assert len(groups["replay"]["rewards"]) == 35 + 60
-    ends = [int(row["timesteps"]) for row in run_directory.read_table(fine_tuned / "episodes.csv")]
+    ends = [int(row["timesteps"]) for row in read_table(fine_tuned / "episodes.csv")]
     assert ends == [47, 54, 61, 68, 75, 82, 89, 96]
-    evaluations = [int(row["timesteps"]) for row in run_directory.read_table(fine_tuned / "evaluations.csv")]
+    evaluations = [int(row["timesteps"]) for row in read_table(fine_tuned / "evaluations.csv")]
     assert evaluations == [30, 54, 75, 100]
 
 

@@ -11,9 +11,9 @@ from ddpg import DDPGConfig, UsageError, train
 from ddpg.checkpoints import atomic_write
 from ddpg.cli.main import main
 from ddpg.errors import FileFault
-from ddpg.runs import run_directory
 from ddpg.runs.curves import read_run
 from ddpg.runs.plotting import plot_diagnostics
+from ddpg.runs.tables import read_table
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, gamma=0.5, updates_per_step=0.1, jit=False)
 RUN = {"seed": 1, "total_timesteps": 400, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}
@@ -48,7 +48,7 @@ def test_the_panels_show_the_columns_of_the_tables(diagnosed, drawn, tmp_path):
     path = plot_diagnostics(read_run(diagnosed), tmp_path / "picture.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     returns, values, *networks = drawn[0].axes
-    rows = run_directory.read_table(diagnosed / "diagnostics.csv")
+    rows = read_table(diagnosed / "diagnostics.csv")
     assert len(rows) == 200
     column = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
 
@@ -57,9 +57,7 @@ def test_the_panels_show_the_columns_of_the_tables(diagnosed, drawn, tmp_path):
         np.testing.assert_array_equal(line.get_ydata(), column[name])
 
     episodes, evaluations = returns.get_lines()
-    assert episodes.get_ydata().tolist() == [
-        float(row["return"]) for row in run_directory.read_table(diagnosed / "episodes.csv")
-    ]
+    assert episodes.get_ydata().tolist() == [float(row["return"]) for row in read_table(diagnosed / "episodes.csv")]
     assert evaluations.get_xdata().tolist() == [200, 400]
     for line, name in zip(values.get_lines(), ("q_value", "discounted_return"), strict=True):
         check(line, name)

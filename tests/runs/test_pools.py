@@ -13,6 +13,7 @@ from ddpg import DDPGConfig, UsageError, resume, train
 from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import env_factory, run_directory
+from ddpg.runs.tables import read_table
 
 CONFIG = DDPGConfig(
     hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=3, buffer_size=90, jit=False, optimizer="sgd"
@@ -41,7 +42,7 @@ def test_a_run_trains_in_a_pool_and_is_evaluated_in_gymnasiums_environment(fake,
     document = run_directory.read_config(run)
     assert (document["vectorization"], document["versions"]["envpool"]) == ("envpool", "1.2.5")
     assert {len(pool.envs) for pool in fake.pools} == {2}
-    assert len(run_directory.read_table(run / "evaluations.csv")) == 3
+    assert len(read_table(run / "evaluations.csv")) == 3
     assert evaluated
     assert set(evaluated) == {"Pendulum-v1"}
     # One pool for the start, and one after each checkpoint but the last.

@@ -20,6 +20,7 @@ from ddpg.cli.main import main
 from ddpg.runs import env_factory, recorder, run_config, run_directory
 from ddpg.runs.listing import list_runs
 from ddpg.runs.lock import run_lock
+from ddpg.runs.tables import CSVTable, read_table
 from ddpg.runs.versions import differences, versions_here
 
 SHARED = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 3, "jit": False}
@@ -195,8 +196,8 @@ def test_diagnostics_do_not_change_a_run(case, uninterrupted, diagnosed):
     """A diagnosed run that was killed and resumed equals the plain one, except for diagnostics.csv."""
     run = diagnosed(case)
     assert_same(run, uninterrupted(case))
-    steps = [row["timesteps"] for row in run_directory.read_table(run / "diagnostics.csv")]
-    assert steps == [row["timesteps"] for row in run_directory.read_table(run / "metrics.csv")]
+    steps = [row["timesteps"] for row in read_table(run / "diagnostics.csv")]
+    assert steps == [row["timesteps"] for row in read_table(run / "metrics.csv")]
     assert not (uninterrupted(case) / "diagnostics.csv").exists()
 
 
@@ -207,7 +208,7 @@ def test_diagnostics_do_not_depend_on_interruptions(case, diagnosed, tmp_path, m
     expected = train(env_id, config, root=tmp_path / "expected", diagnose=True, **run_of(case))
     text = (expected / "diagnostics.csv").read_text()
     assert (diagnosed(case) / "diagnostics.csv").read_text() == text
-    assert run_directory.read_table(expected / "diagnostics.csv")[-1]["discounted_return"]
+    assert read_table(expected / "diagnostics.csv")[-1]["discounted_return"]
 
 
 def test_a_checkpoint_exists_from_the_first_step_on(tmp_path, monkeypatch):
@@ -267,7 +268,7 @@ def test_an_edited_table_is_warned_about_and_kept(copied):
     path.write_text(path.read_text().replace(",2,", ",3,", 1))  # episodes of the first evaluation
     with pytest.warns(UserWarning, match="evaluations.csv"):
         resume(copied, total_timesteps=RUN["total_timesteps"] + 5, progress_bar=False)
-    assert [row["episodes"] for row in run_directory.read_table(path)][:2] == ["3", "2"]
+    assert [row["episodes"] for row in read_table(path)][:2] == ["3", "2"]
 
 
 def test_resuming_from_an_older_checkpoint(copied, uninterrupted):
@@ -308,8 +309,8 @@ def test_an_incomplete_last_row_is_ignored_and_removed(tmp_path):
     path = tmp_path / "t.csv"
     for torn in ("30,5", "30,5.25,\n30,6.5", "3"):
         path.write_text(f"timesteps,value\n10,1.5\n20,2.5\n{torn}")
-        assert [row["timesteps"] for row in run_directory.read_table(path)] == ["10", "20"]
-        table = run_directory.CSVTable(path, ["timesteps", "value"], keep_until=20)
+        assert [row["timesteps"] for row in read_table(path)] == ["10", "20"]
+        table = CSVTable(path, ["timesteps", "value"], keep_until=20)
         table.add({"timesteps": 40, "value": 0.1})
         table.close()
         assert path.read_text() == "timesteps,value\n10,1.5\n20,2.5\n40,0.1\n"

@@ -27,7 +27,7 @@ from ddpg import (
 )
 from ddpg.checkpoints import checkpoint
 from ddpg.runs.evaluation import Evaluation
-from ddpg.runs.run_directory import read_table
+from ddpg.runs.tables import read_table
 
 CONFIG = DDPGConfig(hidden=(4,), learning_starts=5, batch_size=4, updates_per_call=1, jit=False, optimizer="sgd")
 IDLE = CONFIG.replace(learning_starts=100_000)

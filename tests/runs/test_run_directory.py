@@ -18,6 +18,7 @@ from ddpg.errors import FileFault, UsageError
 from ddpg.runs import run_config, run_directory
 from ddpg.runs.lock import run_lock
 from ddpg.runs.plotting import plot_learning_curve
+from ddpg.runs.tables import read_table
 
 CONFIG = {
     "env_id": "Pendulum-v1",
@@ -239,10 +240,10 @@ def test_a_damaged_row_is_named(row, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(f"timesteps,value\n10,1.5\n{row}\n20,2.5\n")
     if row == "12":  # incomplete, as after a kill: ignored
-        assert [found["timesteps"] for found in run_directory.read_table(path)] == ["10", "20"]
+        assert [found["timesteps"] for found in read_table(path)] == ["10", "20"]
         return
     with refuses(FileFault, "t.csv line 3"):
-        run_directory.read_table(path)
+        read_table(path)
 
 
 @pytest.mark.parametrize(
@@ -273,8 +274,8 @@ def test_a_cell_that_is_empty_or_missing_is_named(text, message, tmp_path, capsy
 def test_optional_cells_may_be_empty(tmp_path):
     for name, text in {"metrics": "timesteps,seconds,loss\n1,2,\n", "evaluations": ""}.items():
         (tmp_path / f"{name}.csv").write_text(text)
-    assert run_directory.read_table(tmp_path / "metrics.csv") == [{"timesteps": "1", "seconds": "2", "loss": ""}]
-    assert run_directory.read_table(tmp_path / "evaluations.csv") == []
+    assert read_table(tmp_path / "metrics.csv") == [{"timesteps": "1", "seconds": "2", "loss": ""}]
+    assert read_table(tmp_path / "evaluations.csv") == []
 
 
 def test_a_learning_curve_needs_only_the_required_columns(tmp_path):
@@ -292,14 +293,14 @@ def test_a_huge_table_is_not_read_into_memory(tmp_path):
     os.truncate(path, 4 << 30)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with refuses(FileFault, "t.csv line 3 65536"):
-        run_directory.read_table(path)
+        read_table(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
 
 def test_a_table_must_be_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "t.csv")
     with refuses(FileFault, "pipe"):
-        run_directory.read_table(tmp_path / "t.csv")
+        read_table(tmp_path / "t.csv")
 
 
 def test_the_owner_of_a_lock_is_named_in_one_line(tmp_path):

@@ -13,7 +13,8 @@ from ddpg import DDPG, DDPGConfig, UsageError, train
 from ddpg.cli.main import main
 from ddpg.errors import FileFault
 from ddpg.runs import recorder
-from ddpg.runs.run_directory import read_config, read_table
+from ddpg.runs.run_directory import read_config
+from ddpg.runs.tables import read_table
 from ddpg.runs.training import resume
 
 TINY = DDPGConfig(

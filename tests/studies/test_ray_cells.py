@@ -16,8 +16,8 @@ from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
-from ddpg.runs import run_directory
 from ddpg.runs.lock import is_run_locked, run_lock
+from ddpg.runs.tables import read_table
 from ddpg.studies import ray_cells, scheduler
 from ddpg.studies.cell_process import LocalEngine
 from ddpg.studies.ray_cells import ChangeTracker, FileChanges, RemoteCell, RemoteProcess
@@ -365,7 +365,7 @@ def test_a_cell_on_a_removed_node_resumes_from_its_last_copied_checkpoint(tmp_pa
     assert lost >= 1  # twice if Ray has not noticed the loss and starts it there once more
     assert stderr.count("goes on at step") == lost
     for cell_folder in cell_folders:
-        rows = [int(row["timesteps"]) for row in run_directory.read_table(cell_folder.run / "evaluations.csv")]
+        rows = [int(row["timesteps"]) for row in read_table(cell_folder.run / "evaluations.csv")]
         assert rows == sorted({*rows})
         assert rows[-1] == steps
     assert all_ended("ddpg-cell-")

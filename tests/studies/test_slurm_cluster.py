@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from ddpg.runs import run_directory
+from ddpg.runs.tables import read_table
 from ddpg.studies import slurm_commands
 from ddpg.studies.slurm_node import CellBatch, job_prefix
 from ddpg.studies.study import cells_of, read_study
@@ -149,7 +149,7 @@ def test_twelve_cells_with_killed_nodes_equal_a_local_study(cluster, tmp_path):
     assert "lost at step" not in stderr  # Slurm itself has requeued them
     assert all(cluster.restarts(job) >= 1 for job in interrupted)
     for cell_folder in cell_folders:
-        steps = [int(row["timesteps"]) for row in run_directory.read_table(cell_folder.run / "evaluations.csv")]
+        steps = [int(row["timesteps"]) for row in read_table(cell_folder.run / "evaluations.csv")]
         assert steps == sorted({*steps})
         assert steps[-1] == STEPS
     assert start_study(tmp_path, tmp_path / "here", "--jobs", "2").wait(timeout=1800) == 0
