@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ddpg.errors import FileFault
-from ddpg.runs.curves import Run
+from ddpg.runs.found_runs import Run
 from ddpg.studies.study_report import write_table
 
 COLUMNS = ("study", "env", "recipe", "seed", "step", "measure", "value")

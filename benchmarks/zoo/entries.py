@@ -15,9 +15,9 @@ from ddpg.exports.numpy_policy import load_policy
 from ddpg.exports.zoo import Card, CardEvaluation
 from ddpg.interaction import env_calls
 from ddpg.runs import run_directory
-from ddpg.runs.curves import find_run_folders
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.evaluation import evaluate, final_seed
+from ddpg.runs.found_runs import find_run_folders
 from ddpg.runs.saved_policy import export_saved
 from ddpg.runs.versions import versions_of_evaluation
 

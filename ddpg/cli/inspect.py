@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import gymnasium as gym
 
-    from ddpg.runs.curves import Run
+    from ddpg.runs.found_runs import Run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -247,7 +247,8 @@ class Plot(JSONOption):
 
     def __call__(self) -> None:
         """Draw them, and print where they end."""
-        from ddpg.runs.curves import find_runs, learning_curves
+        from ddpg.runs.curves import learning_curves
+        from ddpg.runs.found_runs import find_runs
         from ddpg.runs.plotting import plot_curves
 
         if not self.runs:

@@ -1,4 +1,4 @@
-"""Learning curves of many runs: find the runs, group them by configuration, and compute statistics over seeds.
+"""Learning curves of many runs: group them by configuration, and compute statistics over seeds.
 
 :func:`holding` measures whether a run keeps its performance: how far its last evaluation is below its best, and how
 often its evaluations dip. It normalizes returns to levels: (return − floor) / (best − floor), so the best evaluation
@@ -10,46 +10,20 @@ since then; a constant added to every return does not change them as long as the
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ddpg.checkpoints.safe_json import printable
 from ddpg.config.algorithm_options import NETWORKS
-from ddpg.errors import FileFault, UsageError
+from ddpg.errors import UsageError
 from ddpg.policies.schedules import RATE_SCHEDULES
 from ddpg.progress import print_to_stderr
-from ddpg.runs import run_config, run_directory
-from ddpg.runs.tables import read_table
+from ddpg.runs.found_runs import Run
 
 LEARNED, DIPPED = 0.8, 0.6  # levels: a run has learned once it reaches the first, and dips when below the second
-
-
-def find_run_folders(root: Path) -> Iterator[Path]:
-    """Yield the directories of runs at ``root`` and below it, each once; hidden ones are skipped.
-
-    They have a ``config.json``, or evaluations and checkpoints, so that a run that has lost it is not overlooked.
-    Links to directories are followed last, so that a run is found under its own path rather than a link's.
-    """
-    seen: set[str] = set()
-    waiting = [str(root)]
-    for start in waiting:  # the loop appends the links it finds
-        for folder, names, files in os.walk(start):
-            place = os.path.realpath(folder)
-            if place in seen:
-                names.clear()
-                continue
-            seen.add(place)
-            names[:] = [name for name in names if not name.startswith(".")]
-            waiting += [link for name in names if os.path.islink(link := os.path.join(folder, name))]
-            if run_config.CONFIG in files or ("evaluations.csv" in files and "checkpoints" in names):
-                yield Path(folder)
-
-
 AGAINST = ("steps", "seconds")
-T = TypeVar("T")
 MEASURES = {"iqm": "interquartile mean", "mean": "mean"}
 _POINTS = 200  # at most, of a curve whose seeds were evaluated at different times
 _RESAMPLES = 2000
@@ -60,50 +34,6 @@ _RUN_SETTINGS = (
 )
 # Options that describe the supplied hidden layers.
 _LAYERS = ("hidden", "activation", "norm", "critic_norm", "block", "action_layer", "network")
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A run: its directory, configuration and evaluations so far.
-
-    Attributes:
-        path: its directory.
-        document: the contents of its ``config.json``.
-        rows: the rows of its ``evaluations.csv``.
-    """
-
-    path: Path
-    document: dict[str, Any]
-    rows: list[dict[str, str]]
-
-    @property
-    def env_id(self) -> str:
-        """The environment's id, without the ``module:`` prefix."""
-        return str(self.document["env_id"]).rpartition(":")[2]
-
-    @property
-    def steps(self) -> np.ndarray:
-        """Environment steps at every evaluation."""
-        return np.array([float(row["timesteps"]) for row in self.rows])
-
-    @property
-    def returns(self) -> np.ndarray:
-        """The mean return of every evaluation."""
-        return np.array([float(row["mean_return"]) for row in self.rows])
-
-    def times(self, against: str) -> np.ndarray:
-        """Return the time of every evaluation, in ``"steps"`` or ``"seconds"`` of training (evaluations excluded).
-
-        Raises:
-            FileFault: if ``metrics.csv``, which has the seconds, is damaged or has no rows.
-        """
-        if against == "steps":
-            return self.steps
-        metrics = read_table(self.path / "metrics.csv")
-        if self.rows and not metrics:
-            raise FileFault(f"{self.path / 'metrics.csv'} has no rows, which have the seconds; draw its run over steps")
-        logged = [[float(row[name]) for row in metrics] for name in ("timesteps", "seconds")]
-        return np.interp(self.steps, [0.0, *logged[0]], [0.0, *logged[1]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,51 +58,6 @@ class Curve:
     high: np.ndarray
 
 
-def find_runs(paths: Sequence[str | Path], against: str = "steps") -> list[Run]:
-    """Return the runs at ``paths`` and below them whose times ``against`` steps or seconds can be read.
-
-    Unreadable runs are handled as in :func:`runs_at`.
-
-    Raises:
-        UsageError: if there is no run at a path, nor below it.
-    """
-    found: dict[Path, Run] = {}
-    for path in map(Path, paths):
-        runs = [run for run, _ in runs_at(path, lambda run: run.times(against))]
-        if not runs:
-            run_directory.refuse_zoo(path)
-            raise UsageError(f"no run at {str(path)!r} or below it; give one such as runs/Pendulum-v1/1")
-        found |= {run.path.resolve(): run for run in runs}
-    return list(found.values())
-
-
-def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
-    """Return the run at ``path``, or those below it, each with the result of ``about(run)``.
-
-    A run below ``path`` that cannot be read, or for which ``about`` fails, is skipped with a line on stderr. Hidden
-    folders, such as a run that is being created, are skipped silently.
-
-    Raises:
-        UsageError: if there is a run at ``path`` itself and it cannot be read.
-    """
-    if (path / run_config.CONFIG).exists():
-        run = read_run(path)
-        return [(run, about(run))]
-    found = []
-    for place in sorted(find_run_folders(path), key=_sort_key):
-        try:
-            run = read_run(place)
-            found.append((run, about(run)))
-        except (UsageError, OSError) as error:  # OSError: the run is being removed, or we lack permission to read it
-            print_to_stderr(f"skipped: {printable(str(error))}")
-    return found
-
-
-def read_run(path: Path) -> Run:
-    """Return the run of a directory."""
-    return Run(path, run_directory.read_config(path), read_table(path / "evaluations.csv"))
-
-
 def learning_curves(
     runs: Sequence[Run], against: str = "steps", measure: str = "iqm", names: Sequence[str] | None = None
 ) -> list[Curve]:
@@ -186,7 +71,7 @@ def learning_curves(
     leaves the range of their returns.
 
     Args:
-        runs: the runs, from :func:`find_runs`.
+        runs: the runs, from :func:`ddpg.runs.found_runs.find_runs`.
         against: ``"steps"`` or ``"seconds"``.
         measure: ``"iqm"``, the mean without the lowest and the highest quarter of the seeds, or ``"mean"``.
         names: the label of each run's configuration; by default the options in which it differs from the others.
@@ -224,9 +109,9 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
     A run whose algorithm lacks an option does not make that option part of the other runs' labels.
     """
-    found = []
-    for run in runs:
-        own, others = _options(run), [_options(other) for other in runs if other.env_id == run.env_id]
+    found, settings = [], [_settings(run) for run in runs]
+    for run, own in zip(runs, settings, strict=True):
+        others = [other for other, of in zip(settings, runs, strict=True) if of.env_id == run.env_id]
         differing = [name for name in own if any(other.get(name, own[name]) != own[name] for other in others)]
         words = [f"{name}={format_option(own[name])}" for name in differing if name != "algorithm"]
         if "algorithm" in differing or not words:
@@ -284,7 +169,7 @@ def used_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if not (own and name in _LAYERS)}
 
 
-def _options(run: Run) -> dict[str, Any]:
+def _settings(run: Run) -> dict[str, Any]:
     document = run.document
     options = {"algorithm": document["algorithm"], **used_options(document["config"])}
     if any(options.get(name) not in (None, "constant") for name in RATE_SCHEDULES):
@@ -316,10 +201,6 @@ def _newest_per_seed(what: str, runs: Sequence[Run]) -> list[Run]:
             print_to_stderr(printable(told))
         kept.append(newest)
     return kept
-
-
-def _sort_key(path: Path) -> tuple[str, int, str]:
-    return str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name
 
 
 class Holding(NamedTuple):

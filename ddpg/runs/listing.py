@@ -15,7 +15,8 @@ from ddpg.config.presets import RECIPES, ddpg_recipe, preset_for
 from ddpg.errors import UsageError
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
-from ddpg.runs.curves import Holding, Run, format_option, holding, runs_at, used_options
+from ddpg.runs.curves import Holding, format_option, holding, used_options
+from ddpg.runs.found_runs import Run, runs_at
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 from ddpg.runs.tables import read_table
 

@@ -15,7 +15,8 @@ from matplotlib.transforms import ScaledTranslation
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import FileFault, UsageError
 from ddpg.runs import run_directory
-from ddpg.runs.curves import MEASURES, Curve, Run
+from ddpg.runs.curves import MEASURES, Curve
+from ddpg.runs.found_runs import Run
 from ddpg.runs.tables import read_table
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.

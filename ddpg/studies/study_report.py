@@ -12,7 +12,8 @@ import numpy as np
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import FileFault, file_faults
 from ddpg.progress import format_number
-from ddpg.runs.curves import Holding, Run, centre_and_interval, holding, learning_curves, read_run
+from ddpg.runs.curves import Holding, centre_and_interval, holding, learning_curves
+from ddpg.runs.found_runs import Run, read_run
 from ddpg.runs.plotting import plot_curves
 from ddpg.runs.tables import read_table
 from ddpg.studies.comparison import Estimate, compare, compare_over_environments, mean_of

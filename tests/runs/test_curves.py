@@ -19,7 +19,8 @@ from scipy import stats
 from ddpg import DDPGConfig, UsageError
 from ddpg.config.presets import preset_config
 from ddpg.runs import curves, listing, lock, plotting, run_config
-from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves, trimmed_mean
+from ddpg.runs.curves import centre_and_interval, labels, learning_curves, trimmed_mean
+from ddpg.runs.found_runs import find_runs
 from ddpg.runs.listing import list_runs
 from ddpg.runs.lock import is_run_locked, lock_cell_log, run_lock
 

@@ -11,7 +11,7 @@ from ddpg import DDPGConfig, UsageError, train
 from ddpg.checkpoints import atomic_write
 from ddpg.cli.main import main
 from ddpg.errors import FileFault
-from ddpg.runs.curves import read_run
+from ddpg.runs.found_runs import read_run
 from ddpg.runs.plotting import plot_diagnostics
 from ddpg.runs.tables import read_table
 
