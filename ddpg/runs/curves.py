@@ -109,7 +109,8 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
     A run whose algorithm lacks an option does not make that option part of the other runs' labels.
     """
-    found, settings = [], [_settings(run) for run in runs]
+    found = []
+    settings = [_settings(run) for run in runs]
     for run, own in zip(runs, settings, strict=True):
         others = [other for other, of in zip(settings, runs, strict=True) if of.env_id == run.env_id]
         differing = [name for name in own if any(other.get(name, own[name]) != own[name] for other in others)]

@@ -1,4 +1,4 @@
-"""Write training metrics, episodes, evaluations and diagnostics to CSV tables and TensorBoard event files."""
+"""Write training metrics, episodes, evaluations and diagnostics to CSV tables, TensorBoard files and trackers."""
 
 import abc
 import contextlib
@@ -14,10 +14,13 @@ import tensorflow as tf
 from ddpg.agents.diagnostics import Diagnostics, diagnostic_columns
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.checkpoints import atomic_write
+from ddpg.errors import UsageError, brief, format_error
 from ddpg.exports.tensorflow_files import os_errors
 from ddpg.interaction.env_runner import Episode
+from ddpg.progress import print_to_stderr
 from ddpg.runs import run_directory
 from ddpg.runs.tables import CSVTable
+from ddpg.runs.trackers import as_tracker
 
 v1 = tf.compat.v1
 
@@ -114,11 +117,14 @@ class TaggedLogWriter(LogWriter):
 
     Args:
         tags: the tag of each metric; a metric without a tag is not logged.
-        write: called with the step and the numbers by tag.
     """
 
-    def __init__(self, tags: Mapping[str, str], write: Callable[[int, dict[str, float]], Any]):
-        self._tags, self._write = tags, write
+    def __init__(self, tags: Mapping[str, str]):
+        self._tags = tags
+
+    @abc.abstractmethod
+    def _write(self, step: int, scalars: dict[str, float]) -> None:
+        """Write the numbers of a step, by tag."""
 
     def add_metrics(self, step: int, row: Mapping[str, float]) -> None:
         """Write a row of training metrics."""
@@ -140,7 +146,7 @@ class TensorBoardLogWriter(TaggedLogWriter):
     """
 
     def __init__(self, folder: Path, tags: Mapping[str, str], keep: Callable[[int, str], bool] | None):
-        super().__init__(tags, self._add_scalars)
+        super().__init__(tags)
         if keep is not None:
             for path in sorted(folder.glob("events.out.tfevents.*")):
                 _cut(path, keep)
@@ -160,7 +166,7 @@ class TensorBoardLogWriter(TaggedLogWriter):
         with os_errors(self._path):
             self._file.close()
 
-    def _add_scalars(self, step: int, scalars: dict[str, float]) -> None:
+    def _write(self, step: int, scalars: dict[str, float]) -> None:
         values = [v1.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
         self._add_event(v1.Event(wall_time=time.time(), step=step, summary=v1.Summary(value=values)))
 
@@ -206,6 +212,67 @@ def _records(path: Path) -> list[bytes]:
     finally:
         logger.setLevel(level)
     return records
+
+
+class TrackerLogWriter(TaggedLogWriter):
+    """Logs to an experiment tracker.
+
+    Args:
+        tracker: an object with ``log``.
+        tags: the TensorBoard tag of each training metric.
+        ends: whether :meth:`close` ends the tracker's run.
+    """
+
+    def __init__(self, tracker: Any, tags: dict[str, str], ends: bool):
+        super().__init__(tags)
+        self._tracker, self._ends = tracker, ends
+
+    def _write(self, step: int, scalars: dict[str, float]) -> None:
+        self._tracker.log(scalars, step=step)
+
+    def close(self) -> None:
+        """End the tracker's run if asked to."""
+        if self._ends:
+            self._tracker.finish()
+
+
+class RunTracker(TaggedLogWriter):
+    """Logs a run directory's metrics to a tracker; an exception of the tracker ends the logging, never the run.
+
+    Args:
+        name: one of :data:`ddpg.runs.trackers.TRACKERS`.
+        tags: the TensorBoard tag of each training metric.
+        document: the contents of the run's ``config.json``.
+        run_name: the name of the run in the tracker.
+
+    Raises:
+        UsageError: if the package is not installed, or the tracker cannot start a run.
+    """
+
+    def __init__(self, name: str, tags: Mapping[str, str], document: Mapping[str, Any], run_name: str):
+        super().__init__(tags)
+        self._name, self._tracker, self._failed = name, as_tracker(name), False
+        about = {key: document[key] for key in ("env_id", "algorithm", "seed", "total_timesteps")}
+        try:
+            self._tracker.init(project="ddpg", name=run_name, config={**about, **document["config"]})
+        except Exception as error:  # trackers raise many types: no server, not signed in
+            raise UsageError(f"track={brief(name)}: it could not begin a run: {format_error(error)}") from error
+
+    def _write(self, step: int, scalars: dict[str, float]) -> None:
+        self._attempt(self._tracker.log, scalars, step=step)
+
+    def close(self) -> None:
+        """End the tracker's run."""
+        self._attempt(self._tracker.finish)
+
+    def _attempt(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        if self._failed:
+            return
+        try:
+            call(*arguments, **options)
+        except Exception as error:
+            self._failed = True
+            print_to_stderr(f"{self._name}: {format_error(error)}; logging there stops, and the run continues")
 
 
 class DiagnosticsLogWriter(LogWriter):

@@ -2,7 +2,6 @@
 
 import abc
 import io
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ import gymnasium as gym
 from ddpg.agents.callbacks import Periodic
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config.name_hints import CHECKPOINT_CALLBACK, EVAL_CALLBACK, refuse_unknown
-from ddpg.errors import UsageError, brief, file_faults, format_error
+from ddpg.errors import UsageError, brief, file_faults
 from ddpg.interaction.env_runner import Episode
 from ddpg.interaction.validation import validate_bool, validate_int, validate_optional_int, validate_path
-from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config
 from ddpg.runs.evaluation import Evaluation, evaluate, evaluation_seed, is_learning_env
-from ddpg.runs.log_writers import CSVLogWriter, LogWriter, TaggedLogWriter, TensorBoardLogWriter, table_columns
+from ddpg.runs.log_writers import CSVLogWriter, LogWriter, TensorBoardLogWriter, TrackerLogWriter, table_columns
 from ddpg.runs.run_state import MetricsTracker, RunState, tags_of
 from ddpg.runs.trackers import as_tracker
 
@@ -285,57 +283,7 @@ class TrackerCallback(LogCallback):
     def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> LogWriter:
         if self._begins:
             self._tracker.init(**{"config": agent.config.to_json(), **self._options})
-        return _TrackerWriter(self._tracker, tags, self._begins)
-
-
-class _TrackerWriter(TaggedLogWriter):
-    def __init__(self, tracker: Any, tags: dict[str, str], ends: bool):
-        super().__init__(tags, lambda step, scalars: tracker.log(scalars, step=step))
-        self._tracker, self._ends = tracker, ends
-
-    def close(self) -> None:
-        """End the tracker's run if :class:`TrackerCallback` started it."""
-        if self._ends:
-            self._tracker.finish()
-
-
-class RunTracker(TaggedLogWriter):
-    """Logs a run directory's metrics to a tracker; an exception of the tracker ends the logging, never the run.
-
-    Args:
-        name: one of :data:`ddpg.runs.trackers.TRACKERS`.
-        tags: the TensorBoard tag of each training metric.
-        document: the contents of the run's ``config.json``.
-        run_name: the name of the run in the tracker.
-
-    Raises:
-        UsageError: if the package is not installed, or the tracker cannot start a run.
-    """
-
-    def __init__(self, name: str, tags: Mapping[str, str], document: Mapping[str, Any], run_name: str):
-        super().__init__(tags, self._log)
-        self._name, self._tracker, self._failed = name, as_tracker(name), False
-        about = {key: document[key] for key in ("env_id", "algorithm", "seed", "total_timesteps")}
-        try:
-            self._tracker.init(project="ddpg", name=run_name, config={**about, **document["config"]})
-        except Exception as error:  # trackers raise many types: no server, not signed in
-            raise UsageError(f"track={brief(name)}: it could not begin a run: {format_error(error)}") from error
-
-    def _log(self, step: int, scalars: dict[str, float]) -> None:
-        self._attempt(self._tracker.log, scalars, step=step)
-
-    def close(self) -> None:
-        """End the tracker's run."""
-        self._attempt(self._tracker.finish)
-
-    def _attempt(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        if self._failed:
-            return
-        try:
-            call(*arguments, **options)
-        except Exception as error:
-            self._failed = True
-            print_to_stderr(f"{self._name}: {format_error(error)}; logging there stops, and the run continues")
+        return TrackerLogWriter(self._tracker, tags, self._begins)
 
 
 def _check_header(path: Path, columns: list[str]) -> None:

@@ -17,8 +17,8 @@ from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.commands import command_for, resume_hint
 from ddpg.runs.env_factory import env_id_of, make_env
+from ddpg.runs.log_writers import RunTracker
 from ddpg.runs.recorder import RunRecorder
-from ddpg.runs.run_callbacks import RunTracker
 from ddpg.runs.run_state import RunState, tags_of
 from ddpg.runs.signals import StopRequest
 
