@@ -114,11 +114,9 @@ class WithImports(Command):
         metavar="MODULE",
     )
 
-    @contextlib.contextmanager
-    def imports_allowed(self) -> Iterator[None]:
-        """Allow these imports inside the block, from the working directory too."""
-        with allowing_imports(self.allow_import):
-            yield
+    def imports_allowed(self) -> contextlib.AbstractContextManager[None]:
+        """Allow these imports inside a ``with`` block, from the working directory too."""
+        return allowing_imports(self.allow_import)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

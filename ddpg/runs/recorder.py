@@ -39,9 +39,12 @@ class RunRecorder(Callback):
     Workers do not reset their environments, and offline learning has no episodes, so there it evaluates and saves as
     soon as the evaluation is due.
 
-    Args:
+    Attributes:
         run: the run directory.
         document: the contents of its ``config.json``.
+
+    Args:
+        run, document: see above.
         agent: the agent that learns.
         env: the environment to evaluate in.
         run_state: the state of the run in the checkpoint; later rows of the tables are dropped.
@@ -58,7 +61,8 @@ class RunRecorder(Callback):
         run_state: RunState,
         interrupted: Callable[[], bool] = lambda: False,
     ):
-        self._run, self._folder, self._directory = run, run / "checkpoints", directory_id(run)
+        self.run, self.document = run, document
+        self._folder, self._directory = run / "checkpoints", directory_id(run)
         self._best = self._folder / "best"
         self._offline, self._offline_until = self._folder / "offline", document["offline_timesteps"]
         self._interval = document["evaluation_interval"]
@@ -82,7 +86,7 @@ class RunRecorder(Callback):
         kept = {True: run_state.evaluated, False: run_state.logged}
         self._writers: list[LogWriter] = []
         with contextlib.ExitStack() as self._files:
-            self._tables = CSVLogWriter(self._run, tags, keep)
+            self._tables = CSVLogWriter(self.run, tags, keep)
             self.add_writer(self._tables)
             for path in self._tables.changed_since(run_state.tables):
                 warnings.warn(
@@ -91,10 +95,10 @@ class RunRecorder(Callback):
                     stacklevel=2,
                 )
             self.add_writer(
-                TensorBoardLogWriter(self._run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
+                TensorBoardLogWriter(self.run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
             )
             if self._diagnose:
-                self.add_writer(DiagnosticsLogWriter(self._run, agent, self._goal, run_state.logged))
+                self.add_writer(DiagnosticsLogWriter(self.run, agent, self._goal, run_state.logged))
             self._recover_best(agent)
             self._files = self._files.pop_all()
 
@@ -295,9 +299,9 @@ class RunRecorder(Callback):
 
     def _check_directory(self) -> None:
         """Refuse to write if the run directory was renamed or removed since training began."""
-        if directory_id(self._run) != self._directory:
+        if directory_id(self.run) != self._directory:
             raise FileFault(
-                f"{self._run} was renamed or removed while it was being trained, so nothing more is saved; resume it "
+                f"{self.run} was renamed or removed while it was being trained, so nothing more is saved; resume it "
                 "from its last checkpoint with ddpg resume and its new path"
             )
 
@@ -311,7 +315,7 @@ class RunRecorder(Callback):
         seconds, compile_seconds = self._metrics.seconds(), self._metrics.compile_seconds(agent)
         groups[RUN_STATE] = self._run_state.arrays(agent.counts, seconds, compile_seconds)
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
-        run_directory.prune_checkpoints(self._run)
+        run_directory.prune_checkpoints(self.run)
 
 
 class _Interrupted(Exception):

@@ -84,9 +84,8 @@ def read(run: Path) -> dict[str, Any]:
         found = safe_json.read_json(path)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise FileFault(f"{path} is not the config.json of a run, of format {FORMAT}; {_ADVICE}")
-        with_defaults = msgspec.structs.asdict(convert(f"{path}:", found, _RunConfig))
+        fields = msgspec.structs.asdict(convert(f"{path}:", found, _RunConfig))
     if found[_DIGEST] != safe_json.document_sha256(found, _DIGEST):
         raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
-    fields = with_defaults | found
     del fields["format"], fields[_DIGEST]
     return fields

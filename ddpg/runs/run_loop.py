@@ -113,15 +113,15 @@ def run_to_goal(
                 if request.number is None and agent.num_timesteps < goal:
                     agent.learn(goal - agent.num_timesteps, callbacks)
                 if agent.num_timesteps < goal or not recorder.conclude(agent):
-                    _save_and_stop(run, document, agent, recorder, request)
+                    _save_and_stop(agent, recorder, request)
             # EOFError and ConnectionError: a process of the vector has ended.
             except (EnvironmentFault, OwnCodeFault, KeyboardInterrupt, EOFError, ConnectionError) as error:
                 if request.again:
                     raise
                 # A signal to the whole process group may end the vector's processes before it arrives here.
                 if not request.came(within=0.5):
-                    raise _located_fault(error, name, run, document, agent, recorder) from error
-                _save_and_stop(run, document, agent, recorder, request)
+                    raise _located_fault(error, name, agent, recorder) from error
+                _save_and_stop(agent, recorder, request)
         finish_run(run, agent, name)
 
 
@@ -174,18 +174,16 @@ def _end(env: Any) -> None:
         env.closed = True  # otherwise gymnasium's __del__ would try to close it again
 
 
-def _save_and_stop(
-    run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder, request: StopRequest
-) -> None:
+def _save_and_stop(agent: OffPolicyAgent, recorder: RunRecorder, request: StopRequest) -> None:
     """Save, print how to resume, and evaluate if that is quick."""
     request.left = True
     path, exactly = recorder.leave(agent)
-    where = f"saved at {agent.num_timesteps:,} of {document['total_timesteps']:,} steps"
-    resume = command_for("resume", run, document)
+    where = f"saved at {agent.num_timesteps:,} of {recorder.document['total_timesteps']:,} steps"
+    resume = command_for("resume", recorder.run, recorder.document)
     if exactly:
         request.say(f"{where}; it goes on as if it had not been interrupted with: {resume}")
     else:
-        going_back = _exact_resume_hint(run, document, agent, path)
+        going_back = _exact_resume_hint(agent, recorder, path)
         request.say(f"{where}, in the middle of episodes, so it is resumed with new ones: {resume}{going_back}")
     try:
         summary = recorder.evaluate_unrecorded(agent, LAST_EVALUATION)
@@ -198,22 +196,22 @@ def _save_and_stop(
         )
 
 
-def _exact_resume_hint(run: Path, document: dict[str, Any], agent: OffPolicyAgent, path: Path) -> str:
-    """Return words with the command that resumes a run exactly, from before its checkpoint ``path``, if there is one.
+def _exact_resume_hint(agent: OffPolicyAgent, recorder: RunRecorder, path: Path) -> str:
+    """Return words with the command that resumes a run exactly, from before ``path``, if there is one.
 
     Args:
-        run, document, agent: as for :func:`run_to_goal`.
+        agent, recorder: of the run.
         path: the newest checkpoint, of a step in the middle of episodes.
     """
+    run = recorder.run
     before = [checkpoint.name for checkpoint in run_directory.checkpoints(run) if checkpoint.name != path.name][-1:]
     if not (before and agent.loop.exact):
         return ""
-    return f"; exactly as if not interrupted: {command_for('resume', run, document, '--checkpoint', before[0])}"
+    resume = command_for("resume", run, recorder.document, "--checkpoint", before[0])
+    return f"; exactly as if not interrupted: {resume}"
 
 
-def _located_fault(
-    error: BaseException, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder
-) -> UsageError:
+def _located_fault(error: BaseException, name: str, agent: OffPolicyAgent, recorder: RunRecorder) -> UsageError:
     """Save the agent, and return the fault with the step and the seed at which it happened."""
     step, seed, going_back = agent.num_timesteps, agent.seed, ""
     try:
@@ -222,7 +220,7 @@ def _located_fault(
         kept = f"what was learned since could not be saved ({other})"
     else:
         kept = "what was learned is saved"
-        going_back = "" if exactly else _exact_resume_hint(run, document, agent, path)
+        going_back = "" if exactly else _exact_resume_hint(agent, recorder, path)
     kind = type(error) if isinstance(error, OwnCodeFault) else EnvironmentFault
     if isinstance(error, UsageError):
         what = str(error)
@@ -231,5 +229,5 @@ def _located_fault(
     else:
         what = f"a process has ended ({type(error).__name__})"
     where = "" if name in what else f"{name}, "
-    advice = resume_hint(run, document)
+    advice = resume_hint(recorder.run, recorder.document)
     return kind(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}{going_back}")

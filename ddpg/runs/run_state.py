@@ -138,7 +138,7 @@ def _check(where: str, arrays: Mapping[str, np.ndarray], lengths: Mapping[str, i
         array = arrays[name]
         if array.dtype != dtype or array.ndim != dimensions:
             raise refuse(name, f"{array.dtype} {array.shape}", f"{dtype} of {dimensions} dimensions")
-        if name != "best_at" and name not in ("best", "returns", "sums") and (array < 0).any():
+        if name not in ("best_at", "best", "returns", "sums") and (array < 0).any():
             raise refuse(name, array.tolist(), "nothing below 0")
     episodes = len(arrays["lengths"])
     sums = _SUMS if len(arrays["tables"]) else 0
