@@ -167,7 +167,11 @@ def brief(value: Any, quotes: bool = True) -> str:
     text = _BRIEF.repr(value)
     if isinstance(value, str) and not quotes:
         text = value if len(value) <= _BRIEF.maxother else f"{value[: _BRIEF.maxother]}..."
-    text = " ".join(text.split()) if not text.isprintable() else text
+    return text if text.isprintable() else printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with line breaks, control sequences and other unprintable characters escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

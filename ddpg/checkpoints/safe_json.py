@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ddpg.errors import FileFault
+from ddpg.errors import FileFault, printable
 
 LARGEST = 1 << 20  # bytes of a file: enough for a manifest of ten thousand arrays; parsing takes less than 50 MB
 DEPTH = 12  # levels of nesting; a manifest has 7: the shape of a box in a tuple in a tuple
@@ -51,11 +51,6 @@ def short_repr(value: Any) -> str:
 def one_line(text: str) -> str:
     """Return text from a file for a message: printable, at most 300 characters."""
     return printable(text if len(text) <= 300 else f"{text[:300]}...")
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with line breaks, control sequences and other unprintable characters escaped."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @contextlib.contextmanager

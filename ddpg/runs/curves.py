@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ddpg.checkpoints.safe_json import printable
 from ddpg.config.algorithm_options import NETWORKS
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, printable
 from ddpg.policies.schedules import RATE_SCHEDULES
 from ddpg.progress import print_to_stderr
 from ddpg.runs.found_runs import Run

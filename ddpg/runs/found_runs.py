@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ddpg.checkpoints.safe_json import printable
-from ddpg.errors import FileFault, UsageError
+from ddpg.errors import FileFault, UsageError, printable
 from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config, run_directory
 from ddpg.runs.tables import read_table

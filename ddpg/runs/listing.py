@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ddpg.checkpoints.safe_json import printable
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig, DDPGConfig
 from ddpg.config.presets import RECIPES, ddpg_recipe, preset_for
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, printable
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.curves import Holding, format_option, holding, used_options

@@ -39,12 +39,9 @@ class RunRecorder(Callback):
     Workers do not reset their environments, and offline learning has no episodes, so there it evaluates and saves as
     soon as the evaluation is due.
 
-    Attributes:
-        run: the run directory.
-        document: the contents of its ``config.json``.
-
     Args:
-        run, document: see above.
+        run: the run directory; also an attribute.
+        document: the contents of its ``config.json``; also an attribute.
         agent: the agent that learns.
         env: the environment to evaluate in.
         run_state: the state of the run in the checkpoint; later rows of the tables are dropped.
