@@ -55,10 +55,6 @@ class WithEngine(SlurmOptions, Command):
         None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"
     )
 
-    def slurm(self) -> SlurmOptions:
-        """Return the options of Slurm jobs."""
-        return SlurmOptions(**{field.name: getattr(self, field.name) for field in dataclasses.fields(SlurmOptions)})
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study(JSONOption, ProgressOption, WithEngine, WithImports):
@@ -118,7 +114,7 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
                 retry=self.retry,
                 engine=self.engine,
                 ray_address=self.ray_address,
-                slurm=self.slurm(),
+                slurm=self,
                 progress_bar=self.progress_bar,
             )
         return write_report(root, groups), outcome
@@ -225,7 +221,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             jobs=self.jobs,
             engine=self.engine,
             ray_address=self.ray_address,
-            slurm=self.slurm(),
+            slurm=self,
             check=check,
             progress_bar=self.progress_bar,
         )
