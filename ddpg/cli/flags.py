@@ -27,12 +27,6 @@ class Flag(NamedTuple):
     group: str
     metavar: str = ""
 
-    @property
-    def field(self) -> tuple[Any, ...]:
-        """The field as an argument of ``make_dataclass``."""
-        missing = self.default is dataclasses.MISSING
-        return (self.name, self.hint) if missing else (self.name, self.hint, dataclasses.field(default=self.default))
-
 
 def flags_of(
     kind: type[Options], defaults: Mapping[str, Any] = _NONE, notes: Mapping[str, str] = _NONE
@@ -158,7 +152,8 @@ def _grouped(flags: Mapping[str, Flag]) -> Callable[..., Any]:
     """Return the dataclass that tyro reads; each group of flags is a nested dataclass, which gets a heading."""
     groups: dict[str, list] = {}
     for flag in flags.values():
-        groups.setdefault(flag.group, []).append(flag.field)
+        field = (flag.name, flag.hint, dataclasses.field(default=flag.default))
+        groups.setdefault(flag.group, []).append(field)
     own = groups.pop("", [])
     for group, fields in groups.items():
         inner = dataclasses.make_dataclass(_identifier(group), fields)

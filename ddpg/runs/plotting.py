@@ -178,9 +178,9 @@ def plot_diagnostics(run: Run, path: str | Path) -> Path:
     rows = diagnostics_of(run)
     networks = [name.removesuffix(_SUFFIX) for name in rows[0] if name.endswith(_SUFFIX)]
     figure = Figure(figsize=(8.2, 1.2 + 2.1 * (2 + len(_PANELS))), dpi=110, layout="constrained")
-    returns, values, *others = figure.subplots(2 + len(_PANELS), 1, sharex=True)
+    returns, estimates, *others = figure.subplots(2 + len(_PANELS), 1, sharex=True)
     _draw_returns(returns, run)
-    _draw_values(values, rows, "Q(s, μ(s))" if "actor" in networks else "max Q(s, ·)")
+    _draw_values(estimates, rows, "Q(s, μ(s))" if "actor" in networks else "max Q(s, ·)")
     steps = numbers_of(rows, "timesteps")
     for axes, (measure, title, label, logarithmic) in zip(others, _PANELS, strict=True):
         for index, (colour, network) in enumerate(zip(itertools.cycle(COLOURS), networks, strict=False)):

@@ -304,13 +304,7 @@ def resume(
             raise UsageError(_goal_reached_message(run, agent.num_timesteps, document["total_timesteps"], own_goal))
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
-        here = versions_here()
-        if differ := differences(document["versions"], here):
-            warnings.warn(f"{run}: {differ}; it goes on, but not to the same bits as without the break", stacklevel=2)
-        document["versions"] = here
-        if note := episode_limit_note(env_id, document["episode_limit"]):
-            warnings.warn(f"{run}: {note}", stacklevel=2)
-        document["episode_limit"] = episode_limit(env_id)
+        _note_changes(run, env_id, document)
         run_config.text_of(document)  # refuses values that config.json cannot hold, before checkpoints are removed
         for path in run_directory.checkpoints(run):
             if int(path.name) > agent.num_timesteps:
@@ -319,6 +313,17 @@ def resume(
         _warn_of_cut_episodes(env_id, document)
         run_loop.run_to_goal(run, document, agent, run_state, request, progress_bar, track)
     return run
+
+
+def _note_changes(run: Path, env_id: str, document: dict[str, Any]) -> None:
+    """Warn if versions or the environment's time limit are not as they were, and note those of now in ``document``."""
+    here = versions_here()
+    if differ := differences(document["versions"], here):
+        warnings.warn(f"{run}: {differ}; it goes on, but not to the same bits as without the break", stacklevel=3)
+    document["versions"] = here
+    if note := episode_limit_note(env_id, document["episode_limit"]):
+        warnings.warn(f"{run}: {note}", stacklevel=3)
+    document["episode_limit"] = episode_limit(env_id)
 
 
 def _check_offline_ends(offline_timesteps: int | None, total_timesteps: int) -> None:
