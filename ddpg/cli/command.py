@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddpg.cli.flags import Flag, flags_of, parse_flags, refuse_unknown
+from ddpg.cli.flags import Flag, flag_name, flags_of, parse_flags, refuse_unknown
 from ddpg.config.imports import imports_allowed, is_reference
 from ddpg.config.name_hints import ADVICE
 from ddpg.config.options import Options, option
@@ -61,7 +61,7 @@ class Command(Options, abc.ABC):
         """Return advice, by name, on flags of this command that a user wrote into a file of options."""
         return {
             name: f"it is a flag of ddpg {cls.__name__.lower()}, not an option of the algorithm; write "
-            f"--{name.replace('_', '-')} on the command line"
+            f"{flag_name(name)} on the command line"
             for name in cls.flags()
             if name != "env"  # which has no flag
         }

@@ -134,7 +134,7 @@ def parse_flags(
         if not left.code:
             raise
         # An unknown flag may have swallowed the argument that is missing now: `--env Pendulum-v1`.
-        known = {_flag_name(prefix + name) for name in {*flags} - {*ADVICE} for prefix in ("", "no_")}
+        known = {flag_name(prefix + name) for name in {*flags} - {*ADVICE} for prefix in ("", "no_")}
         words = [word.partition("=")[0] for word in arguments if word.startswith("-")]
         refuse_unknown([word for word in words if word not in known and _hint(word, [*flags], prog)], flags, prog)
         text = _tyro_message(notes.getvalue())
@@ -183,12 +183,12 @@ def _hint(word: str, names: Sequence[str], prog: str) -> str:
     name = word.strip("-").replace("-", "_").lower()
     for candidate in (name, name.removeprefix("no_")):
         if here := renamed(candidate, names):
-            return f"; it is {_flag_name(here)} here{meaning_here(candidate)}"
+            return f"; it is {flag_name(here)} here{meaning_here(candidate)}"
         if candidate in ADVICE:
             return f": {ADVICE[candidate].format(verb=prog.rpartition(' ')[2])}"
     if name in names:  # a positional argument
         return f": give its value without a flag, {prog} {name.upper()}"
-    flags = {flag.strip("-"): flag for flag in map(_flag_name, names)}
+    flags = {flag.strip("-"): flag for flag in map(flag_name, names)}
     close = did_you_mean(word.strip("-"), flags, cutoff=0.7)
     return close.replace("did you mean '", "did you mean '--")
 
@@ -199,7 +199,8 @@ def _hint_without_flag(word: str) -> str:
     return f"; --wrap takes one wrapper, so write --wrap {word}" if word in WRAPPERS else ""
 
 
-def _flag_name(name: str) -> str:
+def flag_name(name: str) -> str:
+    """Return the flag of an option."""
     return "--" + name.replace("_", "-")
 
 

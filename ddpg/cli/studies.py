@@ -19,6 +19,7 @@ from ddpg.cli.command import (
     inspect_environment,
     own_options,
 )
+from ddpg.cli.flags import flag_name
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml
@@ -276,7 +277,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         words = ["ddpg", "tune", self.env]
         fields = {field.name: field for field in dataclasses.fields(self)}
         for name in self.flags():  # this command's own flags come first
-            value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
+            value, flag = getattr(self, name), flag_name(name)
             if name in ("env", "json", "progress_bar") or value == fields[name].default:
                 continue
             if isinstance(value, bool):
