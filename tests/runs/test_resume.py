@@ -17,7 +17,7 @@ from remains import Killed, assert_same, let_kills_pass, what_is_left
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
-from ddpg.runs import env_factory, recorder, run_config, run_directory
+from ddpg.runs import episode_limits, recorder, run_config, run_directory
 from ddpg.runs.listing import list_runs
 from ddpg.runs.lock import run_lock
 from ddpg.runs.tables import CSVTable, read_table
@@ -423,9 +423,9 @@ def test_another_time_limit_is_warned_about_and_recorded(tmp_path, monkeypatch, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         resume(run, total_timesteps=40, progress_bar=False)
-    assert env_factory.episode_limit_note("Pendulum-v1", None) == ""
+    assert episode_limits.episode_limit_note("Pendulum-v1", None) == ""
     monkeypatch.setattr(spec, "max_episode_steps", None)
-    note = env_factory.episode_limit_note("Pendulum-v1", 5)
+    note = episode_limits.episode_limit_note("Pendulum-v1", 5)
     assert "no time limit" in note
     assert "None" not in note
 
