@@ -32,8 +32,8 @@ class GracefulStop(Callback):
     The episodes of a vector or of workers do not end together, and offline learning has none: there it ends at once.
     """
 
-    def __init__(self, request: StopRequest, patience: float = PATIENCE):
-        self._request, self._patience = request, patience
+    def __init__(self, request: StopRequest):
+        self._request = request
         self._ended_at = -1
         self._last_step: float | None = None
         self._waited = 0.0
@@ -46,9 +46,8 @@ class GracefulStop(Callback):
         """End learning if that was requested."""
         if self._request.number is None:
             return None
-        if self._ended_at == agent.num_timesteps or self._ends_anywhere(agent):
-            return False
-        return False if self.is_overdue() else None
+        ends = self._ended_at == agent.num_timesteps or self._ends_anywhere(agent) or self.is_overdue()
+        return False if ends else None
 
     def is_overdue(self) -> bool:
         """Whether a stop was requested, and has waited long enough; called in each step, of evaluations too."""
@@ -57,7 +56,7 @@ class GracefulStop(Callback):
         now = time.monotonic()
         self._waited += min(now - (self._last_step or now), LONGEST_STEP)
         self._last_step = now
-        return self._waited >= self._patience
+        return self._waited >= PATIENCE
 
     def _ends_anywhere(self, agent: OffPolicyAgent) -> bool:
         loop = agent.loop
