@@ -84,8 +84,9 @@ def read(run: Path) -> dict[str, Any]:
         found = safe_json.read_json(path)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise FileFault(f"{path} is not the config.json of a run, of format {FORMAT}; {_ADVICE}")
-        fields = msgspec.structs.asdict(convert(f"{path}:", found, _RunConfig))
+        defaults = msgspec.structs.asdict(convert(f"{path}:", found, _RunConfig))
     if found[_DIGEST] != safe_json.document_sha256(found, _DIGEST):
         raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
+    fields = defaults | found  # what was found stays plain JSON, also an option that became an object
     del fields["format"], fields[_DIGEST]
     return fields
