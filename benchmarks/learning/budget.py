@@ -1,10 +1,11 @@
 """Tabulate each recipe's return after parts of its steps, to choose a recipe for a small budget."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from benchmarks.learning import tables
 from benchmarks.learning.long_form import Cell
-from ddpg.studies import study_report
+from ddpg.studies.comparison import Estimate, estimate
 
 SHARES = (0.1, 0.2, 0.4, 0.6, 1.0)  # of the planned steps of the table's runs
 
@@ -21,7 +22,7 @@ def table(cells: Sequence[Cell]) -> str:
     heads = ["environment", "recipe", *(f"after {step:,}" for step in steps)]
     lines = [f"| {' | '.join(heads)} |", "|---" * 2 + "|---:" * len(steps) + "|"]
     for group in groups:
-        texts = [study_report.interval(*_rounded([_at(cell, step) for cell in group])) for step in steps]
+        texts = [str(_rounded([_at(cell, step) for cell in group])) for step in steps]
         lines.append(f"| {' | '.join([group[0].env_id, group[0].recipe, *texts])} |")
     return "\n".join(lines)
 
@@ -30,5 +31,5 @@ def _at(cell: Cell, step: int) -> float:
     return float(cell.returns[int((cell.steps >= step).argmax())])
 
 
-def _rounded(returns: Sequence[float]) -> tuple[float, ...]:
-    return tuple(float(round(value)) for value in study_report.iqm_over_seeds(returns))
+def _rounded(returns: Sequence[float]) -> Estimate:
+    return Estimate(*(float(round(value)) for value in dataclasses.astuple(estimate(returns, "iqm"))))

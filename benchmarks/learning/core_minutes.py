@@ -19,6 +19,7 @@ from benchmarks.speed.summary import summarise
 from ddpg.progress import format_number
 from ddpg.runs.curves import trimmed_mean
 from ddpg.studies import study_report
+from ddpg.studies.comparison import estimate
 
 SPEED = Path(__file__).parents[1] / "results" / "speed.json"
 KIND, MEASURED = "stronger", "HalfCheetah"  # a kind of benchmarks.speed, and its one task
@@ -169,7 +170,7 @@ def _return_text(returns: Sequence[float] | np.ndarray) -> str:
     """Return rounded returns over seeds with their interval, or ``none yet`` if a seed has not been evaluated."""
     if np.isnan(returns).any():
         return "none yet"
-    centre, low, high = (format_number(round(value)) for value in study_report.iqm_over_seeds(returns))
+    centre, low, high = (format_number(round(value)) for value in dataclasses.astuple(estimate(returns, "iqm")))
     return f"{centre} ({low} to {high})"
 
 

@@ -29,7 +29,7 @@ from ddpg.config.presets import read_recipe
 from ddpg.progress import format_number
 from ddpg.runs.dataset import KEYS
 from ddpg.runs.evaluation import final_seed
-from ddpg.studies.study_report import iqm_over_seeds
+from ddpg.studies.comparison import estimate
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "offline.csv"
@@ -263,7 +263,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _with_interval(numbers: Sequence[float]) -> str:
-    middle, low, high = map(format_number, iqm_over_seeds(numbers))
+    middle, low, high = map(format_number, dataclasses.astuple(estimate(numbers, "iqm")))
     one = len(numbers) == 1
     return f"{middle}, 1 seed" if one else f"{middle} ({low} to {high}), {len(numbers)} seeds"
 

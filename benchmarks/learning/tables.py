@@ -7,6 +7,7 @@ from benchmarks.learning import ladder, normalised
 from benchmarks.learning.long_form import Cell
 from ddpg.progress import format_number
 from ddpg.studies import study_report
+from ddpg.studies.comparison import Estimate, estimate
 
 PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
 STRONGER_STUDY = "stronger"  # the kind of benchmarks.speed that measures the same algorithms
@@ -72,7 +73,7 @@ def across(cells: Sequence[Cell]) -> str:
         texts = []
         for value in (lambda cell: cell.final, _largest):
             scores = {env_id: normalised.normalised(env_id, [*map(value, own)]) for env_id, own in tasks.items()}
-            texts.append(study_report.interval(*normalised.across_tasks(scores)))
+            texts.append(str(Estimate(*normalised.across_tasks(scores))))
         runs = sum(map(len, tasks.values()))
         number = str(count) if len(tasks) == count else f"{len(tasks)} of {count}"
         lines.append(f"| {recipe} | {number} | {runs} | {' | '.join(texts)} |")
@@ -193,7 +194,7 @@ def _ends(cells: Sequence[Cell]) -> list[str]:
     """Return a rung's final return, mean of the last five evaluations and largest return, over its finished seeds."""
     finished = [cell for cell in cells if cell.finished]
     ends = ([value(cell) for cell in finished] for value in (lambda cell: cell.final, lambda cell: cell.late, _largest))
-    return [study_report.interval(*study_report.iqm_over_seeds(values)) for values in ends]
+    return [str(estimate(values, "iqm")) for values in ends]
 
 
 def _largest(cell: Cell) -> float:

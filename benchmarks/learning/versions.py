@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.learning import long_form, normalised
 from benchmarks.learning.long_form import Cell
 from ddpg.progress import format_number
-from ddpg.studies import study_report
+from ddpg.studies.comparison import Estimate
 
 RESULTS = Path(__file__).parents[1] / "results"
 FORMER = {
@@ -40,6 +40,6 @@ def table(cells: Sequence[Cell], folder: Path = RESULTS) -> str:
         found = scores(runs)
         if found:
             every = np.concatenate([*found.values()])
-            interval = study_report.interval(*normalised.across_tasks(found))
+            interval = Estimate(*normalised.across_tasks(found))
             lines.append(f"| {name} | {len(every)} | {format_number(float(every.mean()))} | {interval} |")
     return "\n".join(lines)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ddpg.checkpoints import atomic_write
@@ -88,7 +88,7 @@ class CellProcess(Process):
     Args:
         folder: the folder of the cell.
         command: the ``ddpg`` command, to which the cell's arguments are added.
-        environment: environment variables in addition to this process's.
+        threads: number of threads of the cell.
         cwd: its working directory; ``None``: this process's.
         server: a server that forks the cell instead, with the server's environment and this process's directory.
     """
@@ -97,7 +97,7 @@ class CellProcess(Process):
         self,
         folder: CellFolder,
         command: Sequence[str],
-        environment: Mapping[str, str],
+        threads: int,
         cwd: Path | None = None,
         server: CellServer | None = None,
     ):
@@ -116,7 +116,7 @@ class CellProcess(Process):
                 stdin=stdin,
                 stdout=output,
                 stderr=log,
-                env=os.environ | dict(environment),
+                env=os.environ | cell_environment(threads),
                 cwd=cwd,
                 pass_fds=(lock.fileno(),) if os.name == "posix" else (),
                 start_new_session=True,  # Ctrl-C should reach only this process, which then terminates the cell
@@ -135,8 +135,7 @@ class CellProcess(Process):
         try:
             read_evaluation(self._partial, "something else was printed beside the evaluation's result")
         except FileFault as fault:
-            with self._folder.log.open("a", encoding="utf-8") as log:
-                log.write(f"ddpg: error: {fault}\n")
+            self._folder.log_error(str(fault))
             self.returncode = 4
         else:
             self._partial.replace(self._folder.final)
@@ -167,7 +166,7 @@ class LocalEngine(Engine):
     def __init__(self, jobs: int | None = None, command: Sequence[str] = COMMAND):
         cores = available_cores()
         self._jobs, self._command = cores if jobs is None else jobs, command
-        self._environment = cell_environment(max(1, cores // self._jobs))
+        self._threads = max(1, cores // self._jobs)
         self._server: CellServer | None = None
 
     def slots(self) -> int:
@@ -177,9 +176,9 @@ class LocalEngine(Engine):
     def start(self, folder: CellFolder) -> CellProcess:
         """Start the next stage of a cell."""
         if self._server is None and self._command == COMMAND:
-            self._server = CellServer(self._environment)
+            self._server = CellServer(cell_environment(self._threads))
         server = self._server if self._server is not None and self._server.forks else None
-        return CellProcess(folder, self._command, self._environment, server=server)
+        return CellProcess(folder, self._command, self._threads, server=server)
 
     def close(self) -> None:
         """End the process from which cells are forked; the caller has waited for the cells."""

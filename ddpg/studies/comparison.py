@@ -1,6 +1,7 @@
 """Statistics that compare two configurations: means over seeds, paired differences, probability of improvement."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,19 +14,26 @@ _RESAMPLES = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A mean with the ends of its 95 % bootstrap interval over seeds (env units, or a probability)."""
+    """A mean over seeds and the ends of its 95 % bootstrap interval (env units, or a probability); NaN if no seed."""
 
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "none yet"
         return f"{format_number(self.mean)} ({format_number(self.low)} to {format_number(self.high)})"
 
 
-def mean_of(returns: Sequence[float]) -> Estimate:
-    """Return the mean return over seeds with a percentile bootstrap interval."""
-    return Estimate(*(float(one[0]) for one in centre_and_interval(np.array(returns)[:, None], "mean")))
+NO_ESTIMATE = Estimate(*(math.nan,) * 3)
+
+
+def estimate(values: Sequence[float], measure: str) -> Estimate:
+    """Return the ``"mean"`` or interquartile mean (``"iqm"``) over seeds with a percentile bootstrap interval."""
+    if not len(values):
+        return NO_ESTIMATE
+    return Estimate(*(float(one[0]) for one in centre_and_interval(np.array(values)[:, None], measure)))
 
 
 def paired_difference(one: Sequence[float], other: Sequence[float]) -> Estimate:

@@ -11,11 +11,12 @@ them, and a checkpoint's manifest is written last and removed first.
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from ddpg.compiler.thread_pool import available_cores
 from ddpg.errors import format_error
 from ddpg.runs import run_config
 from ddpg.runs.lock import lock_cell_log, run_lock, was_killed_holding
-from ddpg.studies.cell_process import COMMAND, CellProcess, Engine, Process, cell_environment
+from ddpg.studies.cell_process import COMMAND, CellProcess, Engine, Process
 from ddpg.studies.study import Cell
 from ddpg.studies.study_folder import CellFolder
 from ddpg.workers.ray_workers import connect_to_ray
@@ -33,7 +34,6 @@ from ddpg.workers.ray_workers import connect_to_ray
 INTERVAL = 5.0  # seconds between transfers of changed files
 _POLL_WAIT = 1.0  # seconds that an actor waits for its process before it replies
 _SIZE_MAX_AGE = 2.0  # seconds before the size of the cluster is read again
-_TERMINATED = -15
 _ATTEMPTS = 5
 _PREFIX = "ddpg-cell-"  # of a cell's folder on its node
 _Timestamp = tuple[int, int]  # size in bytes, modification time in nanoseconds
@@ -110,9 +110,8 @@ def _write(path: Path, data: bytes) -> None:
     if path.suffix == ".txt":  # the lock of a log belongs to the file, so the log must not be replaced by a new file
         path.write_bytes(data)
         return
-    temporary = atomic_write.temporary_path(path)
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    with atomic_write.replacing(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:
@@ -142,7 +141,6 @@ class RemoteCell:
     Args:
         cell: the cell.
         command: the ``ddpg`` command; ``None`` as a word stands for the node's interpreter.
-        environment: variables in addition to the node's.
         cwd: the directory in which the study was started; the cell runs there if it exists on the node.
         files: the cell's files so far.
         interval: seconds between transfers of changed files.
@@ -152,13 +150,12 @@ class RemoteCell:
         self,
         cell: Cell,
         command: Sequence[str | None],
-        environment: Mapping[str, str],
         cwd: str,
         files: FileChanges,
         interval: float,
     ):
         self._words = [sys.executable if word is None else word for word in command]
-        self._cell, self._environment, self._files, self._interval = cell, environment, files, interval
+        self._cell, self._files, self._interval = cell, files, interval
         self._cwd = Path(cwd) if Path(cwd).is_dir() else None
         self._process: CellProcess | None = None
         self._sent_at = time.monotonic()
@@ -196,7 +193,7 @@ class RemoteCell:
         self._files = FileChanges({}, [])
         self._outbox = ChangeTracker(folder.path)
         self._outbox.mark_sent()
-        self._process = CellProcess(folder, self._words, self._environment, self._cwd)
+        self._process = CellProcess(folder, self._words, threads=1, cwd=self._cwd)
 
 
 def _remove_left_folders() -> None:
@@ -234,13 +231,13 @@ class RemoteProcess(Process):
         if self._started:
             self._actor.terminate.remote()
         elif self.returncode is None:
-            self._end(_TERMINATED)
+            self._end(-signal.SIGTERM)
 
     def _receive(self) -> None:
         try:
             status, changes = self._ray.get(self._pending_poll)
         except self._ray.exceptions.RayTaskError as error:  # such as a full disk or a missing package on the node
-            self._log.write(f"ddpg: error: on its node: {format_error(error.cause)}\n".encode())
+            self._folder.log_error(f"on its node: {format_error(error.cause)}")
             self._end(1)
             return
         except self._ray.exceptions.RayError as error:
@@ -293,7 +290,7 @@ class RayEngine(Engine):
     def start(self, folder: CellFolder) -> RemoteProcess:
         """Send a cell to the cluster."""
         files = ChangeTracker(folder.path).changes()
-        actor = self._actor_class.remote(folder.cell, self._command, cell_environment(1), os.getcwd(), files, INTERVAL)
+        actor = self._actor_class.remote(folder.cell, self._command, os.getcwd(), files, INTERVAL)
         return RemoteProcess(self._ray, actor, folder)
 
     def close(self) -> None:

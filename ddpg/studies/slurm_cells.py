@@ -5,6 +5,7 @@ the scheduler are submitted as one array (:mod:`ddpg.studies.slurm_node`), and o
 lists all jobs. The jobs belong to Slurm: they survive a killed study, and the next one finds them by their names.
 """
 
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,6 @@ INTERVAL = 5.0  # seconds between two calls of squeue
 PATIENCE = 60.0  # seconds to wait until a file written by a node is visible here
 _MAX_ARRAY = 1000  # maximum cells in an array; Slurm's default MaxArraySize is 1001
 _SECONDS_BEFORE_LIMIT = 120  # time of the signal to save, before the time limit; Slurm can send it a minute earlier
-_TERMINATED = -15
 
 
 class SlurmProcess(Process):
@@ -51,7 +51,7 @@ class SlurmProcess(Process):
         self._asked = True
         if self.batch is None:
             self._engine.withdraw(self)
-            self.returncode = _TERMINATED
+            self.returncode = -signal.SIGTERM
         elif self.job is not None:
             slurm_commands.end(self.job, STOP)
 
@@ -89,9 +89,9 @@ class SlurmProcess(Process):
             self._lose("sbatch did not answer" if self.job is None else lost)
         elif state.state == "CANCELLED":
             if self._asked:
-                self.returncode = _TERMINATED
+                self.returncode = -signal.SIGTERM
             else:
-                self._fail(f"{self._named(state)} there; the same command goes on with it", 128 - _TERMINATED)
+                self._fail(f"{self._named(state)} there; the same command goes on with it", 128 + signal.SIGTERM)
         elif state.state == "FAILED" and 0 < state.exit_status < 128:
             self.returncode = state.exit_status  # it failed before the cell began, e.g. the node lacks the interpreter
         else:
@@ -106,8 +106,7 @@ class SlurmProcess(Process):
         self.gone, self.returncode = why, -9
 
     def _fail(self, why: str, status: int) -> None:
-        with self.folder.log.open("a", encoding="utf-8") as log:
-            log.write(f"ddpg: error: {why}\n")
+        self.folder.log_error(why)
         self.returncode = status
 
 
@@ -195,7 +194,7 @@ class SlurmEngine(Engine):
                 number = self._submit_batch(batch, len(processes))
             except BaseException:
                 for process in [*processes, *self._waiting]:
-                    process.returncode = _TERMINATED
+                    process.returncode = -signal.SIGTERM
                 self._waiting = []
                 raise
             for index, process in enumerate(processes):

@@ -33,7 +33,7 @@ from ddpg.checkpoints.safe_json import convert
 from ddpg.errors import FileFault, UsageError
 from ddpg.runs.env_factory import check_imports
 from ddpg.studies import slurm_commands
-from ddpg.studies.cell_process import CellProcess, cell_environment
+from ddpg.studies.cell_process import CellProcess
 from ddpg.studies.study import Cell, Group
 from ddpg.studies.study_folder import SLURM, CellFolder, read_record
 
@@ -163,7 +163,7 @@ class NodeJob:
 
     def __init__(self, folder: CellFolder, command: Sequence[str], threads: int):
         self.requeues = False
-        self._folder, self._command, self._environment = folder, command, cell_environment(threads)
+        self._folder, self._command, self._threads = folder, command, threads
         self._process: CellProcess | None = None
         self._asked = self._cancelled = False
 
@@ -193,7 +193,7 @@ class NodeJob:
         return None if interrupted and self._cancelled else _INTERRUPTED[0] if interrupted else status
 
     def _run_stage(self) -> int:
-        self._process = CellProcess(self._folder, self._command, self._environment)
+        self._process = CellProcess(self._folder, self._command, self._threads)
         if self._asked and not self._cancelled:  # the signal arrived before the process existed
             self._process.terminate()
         while (status := self._process.poll()) is None:

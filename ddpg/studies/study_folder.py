@@ -116,6 +116,11 @@ class CellFolder:
         """The result of the evaluation after training; empty if there is none yet."""
         return read_evaluation(self.final) if self.final.exists() else {}
 
+    def log_error(self, why: str) -> None:
+        """Append an error to the log, in the form in which ``ddpg`` prints its own."""
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write(f"ddpg: error: {why}\n")
+
     def _table(self, name: str) -> list[dict[str, str]]:
         run = self.run
         return read_table(run / name) if run else []

@@ -12,11 +12,11 @@ import numpy as np
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import FileFault, file_faults
 from ddpg.progress import format_number
-from ddpg.runs.curves import Holding, centre_and_interval, holding, learning_curves
+from ddpg.runs.curves import Holding, holding, learning_curves
 from ddpg.runs.found_runs import Run, read_run
 from ddpg.runs.plotting import plot_curves
 from ddpg.runs.tables import read_table
-from ddpg.studies.comparison import Estimate, compare, compare_over_environments, mean_of
+from ddpg.studies.comparison import NO_ESTIMATE, Estimate, compare, compare_over_environments, estimate
 from ddpg.studies.study import FILES, Group, cells_of
 from ddpg.studies.study_folder import CellFolder
 
@@ -32,8 +32,6 @@ COMPARISON_NOTE = (
     "bootstrap interval."
 )
 ALL = "all environments"
-_ENDS = ("", "_low", "_high")
-_NONE = Estimate(*(float("nan"),) * 3)  # without finished seeds
 _RUNS = ("environment", "configuration", "steps", "seeds")
 
 
@@ -58,27 +56,19 @@ def table_row(
         that a single run that forgets counts.
     """
     row: dict[str, Any] = {"env": env, "config": config, "steps": steps, "seeds": len(finals), "seeds_asked": asked}
-    row |= _columns("final", iqm_over_seeds(finals))
-    row |= _columns("maximum", iqm_over_seeds([float(run.max()) for run in returns]))
+    row |= _columns("final", estimate(finals, "iqm"))
+    row |= _columns("maximum", estimate([float(run.max()) for run in returns], "iqm"))
     held = [holding(run) for run in returns]
     for name in Holding._fields:
         known = [value for value in (getattr(one, name) for one in held) if not np.isnan(value)]
-        row |= _columns(name, dataclasses.astuple(mean_of(known) if known else _NONE))
+        row |= _columns(name, estimate(known, "mean"))
         row[f"{name}_seeds"] = len(known)
     return row
 
 
-def _columns(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Return the columns of a value and of the two ends of its interval."""
-    return {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
-
-
-def iqm_over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the interquartile mean over seeds and the ends of its 95 % bootstrap interval; NaN without seeds."""
-    if not len(values):
-        return dataclasses.astuple(_NONE)
-    centre, low, high = centre_and_interval(np.array(values)[:, None], "iqm")
-    return float(centre[0]), float(low[0]), float(high[0])
+def _columns(name: str, found: Estimate) -> dict[str, float]:
+    """Return the columns of an estimate and of the two ends of its interval."""
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -128,8 +118,8 @@ def compared(finals: Sequence[tuple[str, str, Mapping[int, float]]]) -> list[dic
             if one is not None:
                 rows.append(
                     {"env": env, "config": config, "reference": reference, "seeds": one.seeds}
-                    | _columns("difference", dataclasses.astuple(one.difference or _NONE))
-                    | _columns("improvement", dataclasses.astuple(one.improvement))
+                    | _columns("difference", one.difference or NO_ESTIMATE)
+                    | _columns("improvement", one.improvement)
                 )
     return rows
 
@@ -157,19 +147,14 @@ def told(row: dict[str, Any], name: str) -> str:
 
     The text is ``none yet`` for a row without finished seeds, and ``n/a`` for a measure that no finished run has.
     """
-    centre, low, high = (row[f"{name}{end}"] for end in _ENDS)
-    return "n/a" if row["seeds"] and np.isnan(centre) else interval(centre, low, high)
+    found = Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
+    return "n/a" if row["seeds"] and np.isnan(found.mean) else str(found)
 
 
 def _held(row: dict[str, Any], name: str) -> str:
     """Return ``kept`` or ``dips`` of a row as text, with the number of seeds that have it if not all have."""
     count = row[f"{name}_seeds"]
     return told(row, name) + (f", of {count} seed{'s' * (count > 1)}" if 0 < count < row["seeds"] else "")
-
-
-def interval(centre: float, low: float, high: float) -> str:
-    """Return a number with its interval, as text; ``none yet`` for NaN."""
-    return str(Estimate(centre, low, high)) if np.isfinite(centre) else "none yet"
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from ddpg.config.options import as_toml
 from ddpg.progress import format_number
 from ddpg.runs.commands import allow_import_flags, as_argument
 from ddpg.runs.curves import format_option
-from ddpg.studies.comparison import Comparison, Estimate, compare, mean_of, verdict
+from ddpg.studies.comparison import Comparison, Estimate, compare, estimate, verdict
 from ddpg.studies.study import Group
 from ddpg.studies.study_report import evaluation_values, markdown_table, write_table
 from ddpg.studies.trials import Trial
@@ -59,7 +59,7 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
     write_table(root / RESULTS, (*_COLUMNS, *plan.space), [*_rows(root, plan, tuned)])
     returns = {group.configuration: _last_returns(root, group) for group in tuned.compared}
     finished = {name: found for name, found in returns.items() if found is not None}
-    compared = {name: mean_of([*found.values()]) for name, found in finished.items()}
+    compared = {name: estimate([*found.values()], "mean") for name, found in finished.items()}
     against = compare(*finished.values()) if len(finished) == 2 else None
     sentence = _sentence(plan, tuned, finished, against)
     comparison = best = figure = None

@@ -12,7 +12,7 @@ from ddpg.studies.comparison import (
     Estimate,
     compare,
     compare_over_environments,
-    mean_of,
+    estimate,
     paired_difference,
     probability_of_improvement,
     verdict,
@@ -23,9 +23,9 @@ RETURNS = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=6)
 
 
 def test_the_interval_of_a_mean_is_within_the_range_of_the_seeds():
-    estimate = mean_of([1.0, 2.0, 6.0])
-    assert estimate.mean == 3
-    assert 1 <= estimate.low < 3 < estimate.high <= 6
+    found = estimate([1.0, 2.0, 6.0], "mean")
+    assert found.mean == 3
+    assert 1 <= found.low < 3 < found.high <= 6
 
 
 def test_equal_differences_have_an_interval_of_width_zero():

@@ -72,9 +72,8 @@ class FakeMethod:
 def started(study, cell_folder, interval=0.0):
     cell_folder.path.mkdir(parents=True, exist_ok=True)
     command = [None, *study.command[1:]]
-    environment = {"TF_NUM_INTRAOP_THREADS": "1"}
     files = ChangeTracker(cell_folder.path).changes()
-    return FakeRay(RemoteCell(cell_folder.cell, command, environment, str(study.root), files, interval))
+    return FakeRay(RemoteCell(cell_folder.cell, command, str(study.root), files, interval))
 
 
 def test_a_cell_runs_in_a_folder_of_its_node_and_its_files_are_copied_back(stubbed):

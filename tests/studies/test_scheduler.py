@@ -409,7 +409,7 @@ def test_a_program_that_a_cell_starts_does_not_inherit_its_lock(stubbed):
     cell_folder.path.mkdir(parents=True)
     starts = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'])"
     keeps = f"{starts}; sys.stdin.read(); import time; time.sleep(1)"
-    cell = cell_process.CellProcess(cell_folder, [sys.executable, "-S", "-c", keeps], {})
+    cell = cell_process.CellProcess(cell_folder, [sys.executable, "-S", "-c", keeps], 1)
     session = cell._process.pid  # its leader's process id
     try:
         assert cell_folder.state == "running"
