@@ -4,6 +4,7 @@ import json
 import sys
 
 from ddpg import DDPGConfig
+from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.search_space import read_space
 from ddpg.studies.study import Group
 from ddpg.studies.tuning import run_tuning
@@ -100,9 +101,8 @@ class Tuning:
             plan or self.plan,
             wanted,
             fresh_seeds,
+            EngineChoice(jobs=jobs, command=self.command),
             again=["ddpg", "tune", "it"],
-            jobs=jobs,
-            command=self.command,
             **{"progress_bar": False, **options},
         )
 

@@ -29,6 +29,7 @@ from ddpg.studies.slurm_commands import SlurmOptions
 
 if TYPE_CHECKING:
     from ddpg.config.algorithm_options import AgentConfig
+    from ddpg.studies.engine_choice import EngineChoice
     from ddpg.studies.scheduler import StudyOutcome
     from ddpg.studies.search_space import Check
     from ddpg.studies.study_report import Report
@@ -55,6 +56,13 @@ class WithEngine(SlurmOptions, Command):
     ray_address: str | None = option(
         None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"
     )
+
+    def engine_choice(self) -> "EngineChoice":
+        """Return the engine with its options."""
+        from ddpg.studies.engine_choice import EngineChoice
+
+        slurm = SlurmOptions(**{field.name: getattr(self, field.name) for field in dataclasses.fields(SlurmOptions)})
+        return EngineChoice(self.engine, self.jobs, self.ray_address, slurm)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,11 +119,8 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
                 path,
                 root,
                 groups,
-                jobs=self.jobs,
+                self.engine_choice(),
                 retry=self.retry,
-                engine=self.engine,
-                ray_address=self.ray_address,
-                slurm=self,
                 progress_bar=self.progress_bar,
             )
         return write_report(root, groups), outcome
@@ -218,11 +223,8 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             plan,
             self.trials,
             self.fresh_seeds,
+            self.engine_choice(),
             again=words,
-            jobs=self.jobs,
-            engine=self.engine,
-            ray_address=self.ray_address,
-            slurm=self,
             check=check,
             progress_bar=self.progress_bar,
         )

@@ -14,18 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ddpg.checkpoints import atomic_write, safe_json
-from ddpg.errors import UsageError, did_you_mean, file_faults
+from ddpg.errors import file_faults
 from ddpg.progress import format_number
 from ddpg.runs import signals
 from ddpg.runs.commands import allow_import_flags, as_argument, without_resume_hint
 from ddpg.runs.lock import run_lock
 from ddpg.studies import slurm_commands
-from ddpg.studies.cell_process import COMMAND, Engine, LocalEngine, Process
-from ddpg.studies.slurm_commands import SlurmOptions
+from ddpg.studies.cell_process import Engine, Process
+from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import CellFolder, write_study
 from ddpg.studies.study_progress import StudyProgress
-from ddpg.workers.worker_options import import_ray
 
 STOP_MESSAGE = (
     "the running cells are asked to save and end; a second signal ends this command at once, and the cells with it"
@@ -33,7 +32,6 @@ STOP_MESSAGE = (
 _MAX_RESTARTS = 3  # how often a cell is restarted because its machine was lost
 _POLL_INTERVAL = 0.1  # seconds between polls of the processes
 _LONGEST_MESSAGE = 20  # lines of an exception's message; more are output that came after it
-ENGINES = ("process", "ray", "slurm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,14 +207,10 @@ def run_study(
     study: Path,
     root: Path,
     groups: Sequence[Group],
+    engine: EngineChoice,
     *,
-    jobs: int | None = None,
     retry: bool = False,
-    engine: str = "process",
-    ray_address: str | None = None,
-    slurm: SlurmOptions | None = None,
     progress_bar: bool = True,
-    command: Sequence[str] = COMMAND,
 ) -> StudyOutcome:
     """Run the unfinished cells of a study, each as a ``ddpg`` process here or on a cluster.
 
@@ -226,14 +220,9 @@ def run_study(
         study: its TOML file, which is copied into the folder.
         root: its folder.
         groups: from :func:`ddpg.studies.study.read_study`.
-        jobs: maximum number of cells at a time; ``None``: one per core, or per CPU of the Ray cluster; all with Slurm.
+        engine: runs the cells.
         retry: also retry cells that failed.
-        engine: ``"process"``: processes on this machine, which share its cores; ``"ray"``: actors on a Ray cluster, one
-            CPU each; ``"slurm"``: Slurm array jobs.
-        ray_address: address of a running cluster; ``None``: a new one on this machine, which ends with the study.
-        slurm: the resources that each Slurm job requests.
         progress_bar: show a bar if stderr is a terminal.
-        command: the ``ddpg`` command of the processes.
 
     Raises:
         UsageError: if another process holds the folder, the folder belongs to another study, or Ray or Slurm is not
@@ -242,8 +231,8 @@ def run_study(
         FileFault: if a file cannot be read or written.
         KeyboardInterrupt: if a stop was requested before; nothing is written then.
     """
-    check_engine(engine, ray_address, slurm)
-    with locked_folder(root, study_resume_hint(study, root, groups, engine, ray_address, slurm)) as request:
+    engine.check()
+    with locked_folder(root, study_resume_hint(study, root, groups, engine)) as request:
         write_study(root, study, groups)
         folders = [CellFolder(root, cell) for cell in cells_of(groups)]
         states = {folder: folder.state for folder in folders}
@@ -256,8 +245,8 @@ def run_study(
             for group in groups:
                 if id(group) in unfinished and (note := group.budget_note(f"{group.name} {group.configuration}")):
                     board.say(note)
-            with engine_of(engine, jobs, ray_address, command, slurm) as cells:
-                scheduler = Scheduler(left, cells, request, board.say)
+            with engine.started() as started:
+                scheduler = Scheduler(left, started, request, board.say)
                 scheduler.run(board.look)
         finished = sum(folder.state == "finished" for folder in folders)
         if request.number is not None and finished < len(folders):
@@ -293,22 +282,11 @@ def locked_folder(root: Path, again: str) -> Iterator[signals.StopRequest]:
             yield request
 
 
-def study_resume_hint(
-    study: Path,
-    root: Path,
-    groups: Sequence[Group],
-    engine: str = "process",
-    ray_address: str | None = None,
-    slurm: SlurmOptions | None = None,
-) -> str:
+def study_resume_hint(study: Path, root: Path, groups: Sequence[Group], engine: EngineChoice) -> str:
     """Return the command that resumes a study."""
-    where = [] if engine == "process" else ["--engine", engine]
-    address = [] if ray_address is None else ["--ray-address", ray_address]
-    asked = [] if slurm is None else slurm.command_flags()
     modules = allow_import_flags(*(name for group in groups for name in group.references))
-    return shlex.join(
-        ["ddpg", "study", as_argument(study), "--root", as_argument(root), *where, *address, *asked, *modules]
-    )
+    words = ["ddpg", "study", as_argument(study), "--root", as_argument(root)]
+    return shlex.join([*words, *engine.command_flags(), *modules])
 
 
 def _failure_reason(job: Job) -> str:
@@ -351,52 +329,3 @@ def _finished(folder: CellFolder) -> str:
     told = folder.evaluated or (rows[-1] if rows else {})
     has_return = "mean_return" in told
     return "finished" + (f", evaluation return {format_number(float(told['mean_return']))}" if has_return else "")
-
-
-def check_engine(engine: str, ray_address: str | None, slurm: SlurmOptions | None = None) -> None:
-    """Check the name of an engine, and that ``ray_address`` is given only for Ray and ``slurm`` only for Slurm.
-
-    Raises:
-        UsageError: if the name is unknown, an option belongs to another engine, or Ray or Slurm is not installed.
-    """
-    if engine not in ENGINES:
-        raise UsageError(f"engine={engine!r} is not one of {', '.join(ENGINES)}{did_you_mean(engine, ENGINES)}")
-    if engine == "ray":
-        import_ray("engine='ray'", "engine='process'")
-    elif ray_address is not None:
-        raise UsageError(f"ray_address={ray_address!r} is for engine='ray', got {engine!r}; set one of the two")
-    if engine == "slurm":
-        slurm_commands.check_installed()
-    elif slurm is not None and (changed := slurm.changed()):
-        value = getattr(slurm, changed[0])
-        raise UsageError(f"{changed[0]}={value!r} is for engine='slurm', got {engine!r}; set one of the two")
-
-
-@contextlib.contextmanager
-def engine_of(
-    engine: str,
-    jobs: int | None = None,
-    ray_address: str | None = None,
-    command: Sequence[str] = COMMAND,
-    slurm: SlurmOptions | None = None,
-) -> Iterator[Engine]:
-    """Yield an engine, and close it after the block; arguments as for :func:`run_study`, after :func:`check_engine`.
-
-    Raises:
-        EnvironmentFault: if no cluster can be reached or started.
-    """
-    found: Engine
-    if engine == "ray":
-        from ddpg.studies.ray_cells import RayEngine
-
-        found = RayEngine(jobs, ray_address, command)
-    elif engine == "slurm":
-        from ddpg.studies.slurm_cells import SlurmEngine
-
-        found = SlurmEngine(jobs, slurm, command)
-    else:
-        found = LocalEngine(jobs, command)
-    try:
-        yield found
-    finally:
-        found.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ddpg.errors import EnvironmentFault
 from ddpg.studies import slurm_commands
-from ddpg.studies.cell_process import COMMAND, Engine, Process
+from ddpg.studies.cell_process import Engine, Process
 from ddpg.studies.slurm_commands import JobState, SlurmOptions
 from ddpg.studies.slurm_node import REQUEUE, STOP, CellBatch, batch_numbers, job_prefix
 from ddpg.studies.study import MAX_CELLS
@@ -118,21 +118,12 @@ class SlurmEngine(Engine):
             room.
         options: the resources that each job requests.
         command: the ``ddpg`` command on the nodes.
-
-    Raises:
-        UsageError: if Slurm's commands are not installed.
     """
 
     queues = True
 
-    def __init__(
-        self,
-        jobs: int | None = None,
-        options: SlurmOptions | None = None,
-        command: Sequence[str] = COMMAND,
-    ):
-        slurm_commands.check_installed()
-        self._jobs, self._options, self._command = jobs, options or SlurmOptions(), command
+    def __init__(self, jobs: int | None, options: SlurmOptions, command: Sequence[str]):
+        self._jobs, self._options, self._command = jobs, options, command
         self._waiting: list[SlurmProcess] = []
         self._live: list[SlurmProcess] = []
         # Jobs submitted by earlier commands, by study folder and cell folder.

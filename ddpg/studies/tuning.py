@@ -10,10 +10,9 @@ import numpy as np
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.errors import UsageError
 from ddpg.progress import format_number
-from ddpg.studies.cell_process import COMMAND
-from ddpg.studies.scheduler import Scheduler, check_engine, engine_of, locked_folder
+from ddpg.studies.engine_choice import EngineChoice
+from ddpg.studies.scheduler import Scheduler, locked_folder
 from ddpg.studies.search_space import Check, accept_all
-from ddpg.studies.slurm_commands import SlurmOptions
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import CellFolder
 from ddpg.studies.study_progress import TuningProgress
@@ -192,15 +191,11 @@ def run_tuning(
     plan: TuningPlan,
     wanted: int,
     fresh_seeds: int,
+    engine: EngineChoice,
     *,
     again: Sequence[str] = (),
-    jobs: int | None = None,
-    engine: str = "process",
-    ray_address: str | None = None,
-    slurm: SlurmOptions | None = None,
     check: Check = accept_all,
     progress_bar: bool = True,
-    command: Sequence[str] = COMMAND,
 ) -> TuningOutcome:
     """Run the remaining trials of a tuning, then compare the best with the preset on fresh seeds.
 
@@ -211,13 +206,11 @@ def run_tuning(
         plan: its plan.
         wanted: the requested number of trials, including earlier ones.
         fresh_seeds: number of seeds of the comparison; 0: no comparison.
+        engine: runs the cells; with Slurm at most ten at a time unless it says how many, because trials proposed at the
+            same time cannot use each other's results.
         again: the words of the command that resumes the tuning.
-        jobs: maximum number of cells at a time; ``None``: one per core available to this process, or per CPU of the Ray
-            cluster. With Slurm only ten, because trials proposed at the same time cannot use each other's results.
-        engine, ray_address, slurm: as for :func:`ddpg.studies.scheduler.run_study`.
         check: raises ``UsageError`` for options with which no run can begin; a trial with such options is pruned.
         progress_bar: show a bar over the trials if stderr is a terminal.
-        command: the ``ddpg`` command of the processes.
 
     Raises:
         UsageError: if the folder has another plan, another process holds it, or Optuna, Ray or Slurm is not installed;
@@ -225,17 +218,17 @@ def run_tuning(
         KeyboardInterrupt: if a stop was requested before; nothing is written then.
     """
     check_installed()
-    check_engine(engine, ray_address, slurm)
-    if engine == "slurm" and jobs is None:
-        jobs = _JOBS_ON_SLURM
+    engine.check()
+    if engine.name == "slurm" and engine.jobs is None:
+        engine = dataclasses.replace(engine, jobs=_JOBS_ON_SLURM)
     with locked_folder(root, shlex.join(again)) as request:
         write_plan(root, plan)
         trials = Trials(root / JOURNAL, plan.fields, plan.tuning_seed, plan.pruning)
         base_first = trials.enqueue_base(plan.base.options)
         cells_failed: dict[str, str] = {}
         compared: list[Group] = []
-        with TuningProgress(wanted, progress_bar) as bar, engine_of(engine, jobs, ray_address, command, slurm) as where:
-            cells = Scheduler([], where, request, bar.say)
+        with TuningProgress(wanted, progress_bar) as bar, engine.started() as started:
+            cells = Scheduler([], started, request, bar.say)
             tuner = Tuner(root, plan, trials, wanted, cells, bar.say, check)
             if "learning_starts" not in plan.space and (note := plan.base.budget_note(plan.base.name)):
                 bar.say(note)
@@ -252,7 +245,7 @@ def run_tuning(
                 compared = _comparison_groups(plan, trials.best, fresh_seeds)
                 folders = [CellFolder(root, cell) for cell in cells_of(compared)]
                 left = [folder for folder in folders if folder.state != "finished"]
-                cells = Scheduler(left, where, request, bar.say)
+                cells = Scheduler(left, started, request, bar.say)
                 cells.run()
                 cells_failed = {str(folder.cell): why for folder, why in cells.failed.items()}
                 over = all(folder.state == "finished" for folder in folders)

@@ -64,7 +64,7 @@ def no_work(monkeypatch, tmp_path):
     for name in (
         *("runs.training.agent_for", "runs.training.load_agent", "agents.off_policy.load_agent"),
         *("laboratory.compare.compare_paths", "laboratory.flow.trace_update"),
-        *("studies.scheduler.engine_of", "studies.tuning.engine_of"),
+        "studies.engine_choice.EngineChoice.started",
     ):
         monkeypatch.setattr(f"ddpg.{name}", begin)
     # Nor does the rendering process start, which would be slow for so many values.

@@ -30,6 +30,7 @@ from ddpg.runs import run_directory
 from ddpg.runs.tables import read_table
 from ddpg.runs.training import train
 from ddpg.studies import tuning_report
+from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.scheduler import study_resume_hint
 from ddpg.studies.study import cells_of, read_study
 from ddpg.studies.study_folder import CellFolder, check_same
@@ -547,7 +548,7 @@ def test_the_cells_of_a_study_allow_its_imports(folder, own_code, tmp_path):
     assert 'critic_network = "own_code:critic"' in (tmp_path / "layers/0/Pendulum-v1/options.toml").read_text()
     assert 'policy_gradient = "own_code:path"' in (tmp_path / "mine/0/Pendulum-v1/options.toml").read_text()
     assert words["cautious"][words["cautious"].index("--algorithm") + 1] == "own_code:Cautious"
-    assert study_resume_hint(folder / "mine.toml", tmp_path, groups).endswith("--allow-import own_code")
+    assert study_resume_hint(folder / "mine.toml", tmp_path, groups, EngineChoice()).endswith("--allow-import own_code")
     check_same(tmp_path, groups, groups)
 
 

@@ -18,10 +18,11 @@ from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
 from ddpg.runs.lock import is_run_locked, run_lock
 from ddpg.runs.tables import read_table
-from ddpg.studies import ray_cells, scheduler
+from ddpg.studies import ray_cells
 from ddpg.studies.cell_process import LocalEngine
+from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.ray_cells import ChangeTracker, FileChanges, RemoteCell, RemoteProcess
-from ddpg.studies.scheduler import check_engine, engine_of, run_study, study_resume_hint
+from ddpg.studies.scheduler import run_study, study_resume_hint
 from ddpg.studies.study import cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
 
@@ -211,8 +212,8 @@ class LossyEngine:
 def test_a_cell_on_a_lost_machine_is_restarted_three_times(times, finished, stubbed, monkeypatch, capsys):
     study = stubbed([0])
     engine = LossyEngine(LocalEngine(1, study.command), times)
-    monkeypatch.setattr(scheduler, "engine_of", lambda *_: contextlib.nullcontext(engine))
-    outcome = run_study(study.file, study.root, study.groups)
+    monkeypatch.setattr(EngineChoice, "started", lambda self: contextlib.nullcontext(engine))
+    outcome = run_study(study.file, study.root, study.groups, EngineChoice())
     assert outcome.finished == finished
     assert capsys.readouterr().err.count("lost at step 0 (its node is gone), begins there again") == 3
     if not finished:
@@ -222,30 +223,30 @@ def test_a_cell_on_a_lost_machine_is_restarted_three_times(times, finished, stub
 
 def test_unknown_or_unavailable_engines_are_refused(monkeypatch, tmp_path):
     with refuses(UsageError, "'ray'"):
-        check_engine("rya", None)
+        EngineChoice("rya").check()
     with refuses(UsageError, "engine ray process"):
-        check_engine("process", "auto")
+        EngineChoice(ray_address="auto").check()
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     with refuses(UsageError, "engine ray") as caught:
-        run_study(tmp_path / "s.toml", tmp_path / "out", [], engine="ray")
+        run_study(tmp_path / "s.toml", tmp_path / "out", [], EngineChoice("ray"))
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_resume_hint_names_folder_engine_and_imports():
-    assert study_resume_hint(Path("a.toml"), Path("b"), [], "ray", "auto") == (
+    assert study_resume_hint(Path("a.toml"), Path("b"), [], EngineChoice("ray", ray_address="auto")) == (
         "ddpg study a.toml --root b --engine ray --ray-address auto"
     )
     groups = [
         SimpleNamespace(env_id="mine:A-v0", references=("mine:A-v0",)),
         SimpleNamespace(env_id="Pendulum-v1", references=()),
     ]
-    assert study_resume_hint(Path("a.toml"), Path("b"), groups) == "ddpg study a.toml --root b --allow-import mine"
+    assert study_resume_hint(Path("a.toml"), Path("b"), groups, EngineChoice()).endswith("--root b --allow-import mine")
 
 
 def test_an_unreachable_cluster_is_refused():
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    with refuses(EnvironmentFault, "Ray"), engine_of("ray", 1, "127.0.0.1:1"):
+    with refuses(EnvironmentFault, "Ray"), EngineChoice("ray", 1, "127.0.0.1:1").started():
         pass
 
 
@@ -266,7 +267,7 @@ def test_cells_on_a_real_cluster_end_like_local_ones(stubbed):
     """Including failures, kills and evaluations."""
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     study = stubbed([0, 7, 9, 6], "final_episodes = 30")
-    outcome = run_study(study.file, study.root, study.groups, engine="ray", command=study.command)
+    outcome = run_study(study.file, study.root, study.groups, EngineChoice("ray", command=study.command))
     assert (outcome.cells, outcome.finished) == (4, 1)
     assert outcome.failed == {
         "Pendulum-v1 plain seed 7": "bad luck (status 3)",
@@ -352,7 +353,8 @@ def test_a_cell_on_a_removed_node_resumes_from_its_last_copied_checkpoint(tmp_pa
     thread = threading.Thread(target=remove_node)
     try:
         thread.start()
-        outcome = run_study(file, root, groups, engine="ray", ray_address=cluster.address, progress_bar=False)
+        engine = EngineChoice("ray", ray_address=cluster.address)
+        outcome = run_study(file, root, groups, engine, progress_bar=False)
         thread.join()
     finally:
         ray.shutdown()

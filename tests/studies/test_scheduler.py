@@ -23,13 +23,15 @@ from ddpg.runs.lock import lock_cell_log, run_lock
 from ddpg.runs.run_directory import read_config
 from ddpg.studies import cell_process, scheduler, study_progress
 from ddpg.studies.cell_process import COMMAND, LocalEngine
+from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.scheduler import Scheduler, run_study, study_resume_hint
 from ddpg.studies.study import Cell, read_study
 from ddpg.studies.study_folder import CellFolder
 
 
-def run(study, **options):
-    return run_study(study.file, study.root, study.groups, command=study.command, progress_bar=False, **options)
+def run(study, jobs=None, **options):
+    engine = EngineChoice(jobs=jobs, command=study.command)
+    return run_study(study.file, study.root, study.groups, engine, **{"progress_bar": False, **options})
 
 
 def scheduler_of(study, report=lambda line: None, request=None):
@@ -327,11 +329,11 @@ def test_a_terminal_shows_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch
     study = stubbed(2)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr(study_progress, "REFRESH_INTERVAL", 0.0)
-    run_study(study.file, study.root, study.groups, jobs=1, command=study.command)
+    run(study, jobs=1, progress_bar=True)
     messages = capsys.readouterr().err
     assert "100/200" in messages
     assert "200/200" in messages
-    run_study(study.file, study.root, study.groups, jobs=1, command=study.command, progress_bar=False)
+    run(study, jobs=1)
     assert "/200" not in capsys.readouterr().err
 
 
@@ -432,17 +434,19 @@ def test_folders_that_begin_with_a_dash_are_not_read_as_flags(stubbed, monkeypat
     assert cell_folder.arguments()[:2] == ["resume", "./-out/plain/0/Pendulum-v1/1"]
     train_by_hand(cell_folder, [1.0, 2.0])
     assert cell_folder.arguments()[:2] == ["evaluate", "./-out/plain/0/Pendulum-v1/1"]
-    hint = study_resume_hint(Path("-s.toml"), Path("-out"), study.groups)
+    hint = study_resume_hint(Path("-s.toml"), Path("-out"), study.groups, EngineChoice())
     assert hint == "ddpg study ./-s.toml --root ./-out"
 
 
 KILLED = """
 import sys
 from pathlib import Path
+from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.study import read_study
 from ddpg.studies.scheduler import run_study
 study, root, *command = sys.argv[1:]
-run_study(Path(study), Path(root), read_study(study), jobs=2, command=command, progress_bar=False)
+engine = EngineChoice(jobs=2, command=command)
+run_study(Path(study), Path(root), read_study(study), engine, progress_bar=False)
 """
 
 

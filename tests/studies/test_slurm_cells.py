@@ -23,7 +23,8 @@ from ddpg.errors import EnvironmentFault, FileFault
 from ddpg.runs.lock import run_lock
 from ddpg.runs.signals import StopRequest
 from ddpg.studies import scheduler, slurm_cells, slurm_commands, slurm_node, tuning
-from ddpg.studies.scheduler import Scheduler, check_engine, run_study, study_resume_hint
+from ddpg.studies.engine_choice import EngineChoice
+from ddpg.studies.scheduler import Scheduler, run_study, study_resume_hint
 from ddpg.studies.slurm_cells import SlurmEngine
 from ddpg.studies.slurm_commands import ENDED, JobState, SlurmOptions
 from ddpg.studies.slurm_node import CellBatch, NodeJob, job_prefix
@@ -39,15 +40,19 @@ def slurm(tmp_path, monkeypatch):
     return FakeSlurm(tmp_path, monkeypatch)
 
 
-def run(study, **options):
-    options = {"engine": "slurm", "command": study.command, "progress_bar": False} | options
-    return run_study(study.file, study.root, study.groups, **options)
+def run(study, retry=False, **options):
+    engine = EngineChoice("slurm", command=study.command, **options)
+    return run_study(study.file, study.root, study.groups, engine, retry=retry, progress_bar=False)
+
+
+def engine_of(study):
+    return SlurmEngine(None, SlurmOptions(), study.command)
 
 
 def started(study):
     """Submit the job of the study's first cell, and return its process."""
     study.cell_folders[0].path.mkdir(parents=True)
-    return SlurmEngine(command=study.command).start(study.cell_folders[0])
+    return engine_of(study).start(study.cell_folders[0])
 
 
 def test_a_study_is_one_array_whose_jobs_train_and_evaluate(slurm, stubbed, capsys):
@@ -239,7 +244,7 @@ def test_a_refusal_by_slurm_is_one_line_and_ends_the_study(slurm, stubbed):
 def test_jobs_of_a_killed_study_are_followed_not_submitted_again(slurm, stubbed, capsys):
     study = stubbed(2)
     slurm.plan({0: ["RUNNING"] * 2, 1: ["PENDING"] * 2})
-    engine = SlurmEngine(command=study.command)
+    engine = engine_of(study)
     for cell_folder in study.cell_folders:
         cell_folder.path.mkdir(parents=True)
         engine.start(cell_folder)
@@ -253,14 +258,14 @@ def test_a_cell_in_an_earlier_job_is_not_taken_for_another_process(slurm, stubbe
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"] * 9})
     (cell_folder,) = study.cell_folders
-    engine = SlurmEngine(command=study.command)
+    engine = engine_of(study)
     train_by_hand(cell_folder, [1.0], steps=50)
     engine.start(cell_folder)
     engine.refresh()
     with run_lock(cell_folder.run):
         assert cell_folder.state == "running"
         assert engine.holds(cell_folder) is False  # its own job
-        cells = Scheduler([cell_folder], SlurmEngine(command=study.command), StopRequest(), print)
+        cells = Scheduler([cell_folder], engine_of(study), StopRequest(), print)
         cells._start_waiting()
         assert [job.process.job for job in cells.running.values()] == ["1_0"]
 
@@ -272,14 +277,14 @@ def test_jobs_of_another_folder_are_ignored(slurm, stubbed, tmp_path):
     study.root.rename(tmp_path / "moved")
     study.root = tmp_path / "moved"
     study.describe(1)
-    assert not SlurmEngine(command=study.command).holds(study.cell_folders[0])
+    assert not engine_of(study).holds(study.cell_folders[0])
     assert job_prefix(tmp_path / "a") != job_prefix(tmp_path / "b")
 
 
 def test_terminate_cancels_pending_jobs_and_signals_running_ones_until_they_end(slurm, stubbed):
     study = stubbed(3)
     slurm.plan({0: ["PENDING", "PENDING"], 1: ["RUNNING"] * 3})
-    engine = SlurmEngine(command=study.command)
+    engine = engine_of(study)
     for cell_folder in study.cell_folders:
         cell_folder.path.mkdir(parents=True)
     waiting, running = (engine.start(cell_folder) for cell_folder in study.cell_folders[:2])
@@ -309,22 +314,22 @@ def test_a_missing_slurm_command_is_a_one_line_error(name, slurm, stubbed, monke
 
 def test_slurm_options_need_the_slurm_engine():
     with refuses(UsageError, "slurm_partition long engine process"):
-        check_engine("process", None, SlurmOptions(slurm_partition="long"))
-    check_engine("process", None, SlurmOptions())
+        EngineChoice(slurm=SlurmOptions(slurm_partition="long")).check()
+    EngineChoice(slurm=SlurmOptions()).check()
 
 
 def test_the_command_line_passes_slurm_options_on(slurm, stubbed, monkeypatch):
     study = stubbed(1)
     given = []
-    monkeypatch.setattr("ddpg.studies.scheduler.run_study", lambda *_, **options: given.append(options) or exit(7))
+    monkeypatch.setattr("ddpg.studies.scheduler.run_study", lambda *arguments, **_: given.extend(arguments) or exit(7))
     flags = ["--slurm-partition", "long", "--slurm-option=--gres=gpu:1", "--slurm-option=--qos=low"]
     with pytest.raises(SystemExit):
         main(["study", str(study.file), "--root", str(study.root), "--engine", "slurm", *flags])
     expected = SlurmOptions(slurm_partition="long", slurm_option=("--gres=gpu:1", "--qos=low"))
-    assert (given[0]["engine"], given[0]["slurm"].sbatch_words()) == ("slurm", expected.sbatch_words())
-    hint = study_resume_hint(Path("a.toml"), Path("b"), [], "slurm", None, expected)
+    assert given[3] == EngineChoice("slurm", slurm=expected)
+    hint = study_resume_hint(Path("a.toml"), Path("b"), [], given[3])
     again = Study.parse(shlex.split(hint)[2:], "ddpg study")
-    assert again.sbatch_words() == expected.sbatch_words()
+    assert again.engine_choice() == given[3]
     tune = Tune.parse(["Pendulum-v1", "--engine", "slurm", "--jobs", "3", *flags], "ddpg tune")
     words = tune._command_words()
     assert words[:3] == ["ddpg", "tune", "Pendulum-v1"]
@@ -486,15 +491,15 @@ def test_a_tuning_on_slurm_runs_ten_trials_at_a_time_by_default(slurm, tmp_path,
     study = Tuning(tmp_path, monkeypatch)
     given = []
 
-    def engine(*arguments):
-        given.append(arguments)
+    def started(engine):
+        given.append(engine)
         raise EnvironmentFault("enough")
 
-    monkeypatch.setattr(tuning, "engine_of", engine)
+    monkeypatch.setattr(EngineChoice, "started", started)
     for jobs in (None, 3):
         with pytest.raises(EnvironmentFault, match="enough"):
-            tuning.run_tuning(study.root, study.plan, 2, 0, engine="slurm", jobs=jobs)
-    assert [arguments[:2] for arguments in given] == [("slurm", 10), ("slurm", 3)]
+            tuning.run_tuning(study.root, study.plan, 2, 0, EngineChoice("slurm", jobs=jobs))
+    assert [engine.jobs for engine in given] == [10, 3]
 
 
 def test_a_tuning_on_slurm_equals_a_local_one(slurm, tmp_path, monkeypatch):
@@ -502,9 +507,8 @@ def test_a_tuning_on_slurm_equals_a_local_one(slurm, tmp_path, monkeypatch):
     for engine in ("process", "slurm"):
         (tmp_path / engine).mkdir()
         study = Tuning(tmp_path / engine, monkeypatch)
-        tuned = tuning.run_tuning(
-            study.root, study.plan, 2, 1, engine=engine, jobs=1, command=study.command, progress_bar=False
-        )
+        choice = EngineChoice(engine, jobs=1, command=study.command)
+        tuned = tuning.run_tuning(study.root, study.plan, 2, 1, choice, progress_bar=False)
         values.append([(trial.changes, trial.value, trial.returns) for trial in tuned.trials])
     assert values[0] == values[1]
     assert len(values[0]) == 2
