@@ -126,8 +126,6 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
         return write_report(root, groups), outcome
 
     def _print(self, root: Path, report: "Report", outcome: "StudyOutcome | None") -> None:
-        names = ("results", "table", "comparison", "text", "figure")
-        files = {name: getattr(report, name) for name in names}
         if self.json:
             tables = {"rows": report.rows, "comparisons": report.comparisons}
             listed = {
@@ -135,10 +133,10 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
                 for kind, rows in tables.items()
             }
             left_out = {"unread": report.unread, "unwritten": report.unwritten}
-            answer = {"study": str(root), **_as_text(files), **listed, **left_out}
+            answer = {"study": str(root), **_as_text(report.files), **listed, **left_out}
             print(json.dumps(answer | (vars(outcome) if outcome else {})))
             return
-        _print_text(report.markdown, files)
+        _print_text(report.markdown, report.files)
 
 
 def _as_text(files: Mapping[str, Path | None]) -> dict[str, str | None]:

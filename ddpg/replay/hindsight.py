@@ -183,13 +183,11 @@ def check_goals(env: Any, goals: int) -> tuple[gym_spaces.Dict, Callable]:
                 f"hindsight={goals}: {part} is {brief(space[part])}; compute_reward gets many goals as one array, so "
                 f"expected {', '.join(kind.__name__ for kind in GOALS[:-1])} or {GOALS[-1].__name__}"
             )
-    changed = next(
-        (wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, _CHANGE) and _changes(wrapper)), None
-    )
-    if changed is not None or gym_spaces.flatdim(space) + mask != gym_spaces.flatdim(flat):
+    changing = [one for one in wrappers_of(env) if isinstance(one, _CHANGE) and not isinstance(one, _LEAVE)]
+    if changing or gym_spaces.flatdim(space) + mask != gym_spaces.flatdim(flat):
         raise UsageError(
             f"hindsight={goals} recomputes rewards from the environment's own observations, and "
-            f"{'a wrapper' if changed is None else type(changed).__name__} changes observations or rewards: wrap it in "
+            f"{type(changing[0]).__name__ if changing else 'a wrapper'} changes observations or rewards: wrap it in "
             "gymnasium.wrappers.FlattenObservation or ddpg.ActionMask only, and use normalize_observations or "
             "normalize_rewards"
         )
@@ -202,13 +200,11 @@ _CHANGE = (
     *(gym.vector.VectorObservationWrapper, gym.vector.VectorRewardWrapper, gym.wrappers.vector.NormalizeReward),
 )
 # Wrappers of environments and of vectors that do not change the values of an observation.
-_LEAVE = ("FlattenObservation", "ReshapeObservation", "DtypeObservation")
-
-
-def _changes(wrapper: Any) -> bool:
-    return not isinstance(
-        wrapper, tuple(getattr(module, name) for module in (gym.wrappers, gym.wrappers.vector) for name in _LEAVE)
-    )
+_LEAVE = tuple(
+    getattr(module, name)
+    for module in (gym.wrappers, gym.wrappers.vector)
+    for name in ("FlattenObservation", "ReshapeObservation", "DtypeObservation")
+)
 
 
 def _refuse(batch: Batch, rows: np.ndarray, rng: np.random.Generator) -> Batch:

@@ -73,6 +73,9 @@ class ObservationNormalizer:
 
     Args:
         shape: shape of an observation.
+
+    Attributes:
+        transformation: the mean to subtract and the factor to multiply with afterwards, before clipping; float32.
     """
 
     def __init__(self, shape: tuple[int, ...]):
@@ -86,14 +89,9 @@ class ObservationNormalizer:
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Return ``observations`` ``[..., *shape]`` normalized, float32. The statistics do not change."""
-        mean, factor = self._transformation
+        mean, factor = self.transformation
         scaled = (observations - mean) * factor
         return np.minimum(np.maximum(scaled, np.float32(-CLIP), out=scaled), np.float32(CLIP), out=scaled)
-
-    @property
-    def transformation(self) -> tuple[np.ndarray, np.ndarray]:
-        """The mean to subtract and the factor to multiply with afterwards, before clipping; float32."""
-        return self._transformation
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state for :meth:`restore`."""
@@ -113,7 +111,7 @@ class ObservationNormalizer:
         variance = moments.variance if moments.count else np.ones_like(moments.mean)
         # Both are set in one assignment, because another thread may be acting.
         factor = (1 / np.sqrt(variance + EPSILON)).astype(np.float32)
-        self._transformation = moments.mean.astype(np.float32), factor
+        self.transformation = moments.mean.astype(np.float32), factor
 
 
 class RewardNormalizer:

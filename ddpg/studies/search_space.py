@@ -180,19 +180,6 @@ def _supplied_algorithm(kind: type) -> str:
     return next((name for name, config in CONFIGS.items() if issubclass(kind, config) and ":" not in name), "DDPG")
 
 
-def config_of(algorithm: str, base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options of the base configuration with ``changes``, as JSON values.
-
-    Raises:
-        UsageError: if the options are invalid together; the message says why.
-    """
-    return _config(algorithm, base, changes).to_json()
-
-
-def _config(algorithm: str, base: Mapping[str, Any], changes: Mapping[str, Any]) -> AgentConfig:
-    return CONFIGS[algorithm].from_json({**base, **changes})
-
-
 def _field(kind: type, name: str, value: Any, where: str) -> Range | Choices:
     """Return the range or the choices of one option from its TOML value."""
     scalar, many, optional = field_type(kind, name)
@@ -269,7 +256,7 @@ def _refusal_reason(
     why = ""
     for beside in _alternatives(space, changes):
         try:
-            check(_config(algorithm, base, {**beside, **changes}))
+            check(CONFIGS[algorithm].from_json({**base, **beside, **changes}))
             return ""
         except UsageError as error:
             why = why or str(error)

@@ -174,21 +174,20 @@ _LOGGED = {"training_seconds": "seconds", "compile_seconds": "compile_seconds", 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The files of a report, the rows of its tables, and the tables as Markdown.
+    """The rows of a report's tables, the tables as Markdown, and its files.
 
-    A file is ``None`` if it could not be written, ``comparison`` also if nothing can be compared yet, and ``figure``
-    also if there is nothing to draw. ``unread`` has a line for every cell that is left out because a file of its run is
-    damaged, ``unwritten`` one for every file that could not be written.
+    Attributes:
+        files: paths of ``results``, ``table``, ``comparison``, ``text`` and ``figure``; ``None`` for a file that could
+            not be written, for ``comparison`` also if nothing can be compared yet, and for ``figure`` also if there is
+            nothing to draw.
+        unread: a line for every cell that is left out because a file of its run is damaged.
+        unwritten: a line for every file that could not be written.
     """
 
     rows: list[dict[str, Any]]
     comparisons: list[dict[str, Any]]
     markdown: str
-    results: Path | None
-    table: Path | None
-    comparison: Path | None
-    text: Path | None
-    figure: Path | None
+    files: dict[str, Path | None]
     unread: list[str]
     unwritten: list[str]
 
@@ -206,19 +205,45 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
         root: the study's folder.
         groups: its cells.
     """
-    runs: dict[CellFolder, Run] = {}
-    values, unread = [], []
+    runs, values, unread = _read_cells(root, groups)
     unwritten: list[str] = []
+    files: dict[str, Path | None] = dict.fromkeys(("results", "table", "comparison", "text", "figure"))
 
-    def written(name: str, write: Callable[[Path], object]) -> Path | None:
+    def write(name: str, writer: Callable[[Path], object]) -> None:
+        path = root / getattr(FILES, name)
         try:
             with file_faults("the printed report is complete"):
-                write(root / name)
+                writer(path)
         except FileFault as fault:
             unwritten.append(str(fault))
-            return None
-        return root / name
+        else:
+            files[name] = path
 
+    write("results", lambda path: write_table(path, COLUMNS, values))
+    ends = [_ends([(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
+    rows = [
+        table_row(group.name, group.configuration, group.total_timesteps, [*last.values()], returns, len(group.seeds))
+        for group, (last, returns) in zip(groups, ends, strict=True)
+    ]
+    write("table", lambda path: write_table(path, tuple(rows[0]), rows))
+    comparisons = compared([(group.name, group.configuration, end[0]) for group, end in zip(groups, ends, strict=True)])
+    text = f"{markdown(rows)}\n\n{NOTE}\n\n{holding_markdown(rows)}\n\n{HOLDING_NOTE}\n"
+    if comparisons:
+        write("comparison", lambda path: write_table(path, tuple(comparisons[0]), comparisons))
+        note = COMPARISON_NOTE.format(reference=comparisons[0]["reference"])
+        text += f"\n{comparison_markdown(comparisons)}\n\n{note}\n"
+    write("text", lambda path: atomic_write.write_text(path, text))
+    if any(run.rows for run in runs.values()):
+        names = [folder.cell.group.configuration for folder in runs]
+        curves = learning_curves([*runs.values()], names=names)
+        write("figure", lambda path: plot_curves(curves, path))
+    return Report(rows, comparisons, text, files, unread, unwritten)
+
+
+def _read_cells(root: Path, groups: Sequence[Group]) -> tuple[dict[CellFolder, Run], list[dict[str, Any]], list[str]]:
+    """Return the cells' newest runs, their values in long form, and a line for each cell that is left out."""
+    runs: dict[CellFolder, Run] = {}
+    values, unread = [], []
     for folder in (CellFolder(root, cell) for cell in cells_of(groups)):
         if (path := folder.run) is not None:
             try:
@@ -230,26 +255,7 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
                 unread.append(f"{error}; or remove {path}, and the study trains that cell again")
             else:
                 runs[folder] = run
-    results = written(FILES.results, lambda path: write_table(path, COLUMNS, values))
-    ends = [_ends([(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
-    rows = [
-        table_row(group.name, group.configuration, group.total_timesteps, [*last.values()], returns, len(group.seeds))
-        for group, (last, returns) in zip(groups, ends, strict=True)
-    ]
-    table = written(FILES.table, lambda path: write_table(path, tuple(rows[0]), rows))
-    comparisons = compared([(group.name, group.configuration, end[0]) for group, end in zip(groups, ends, strict=True)])
-    text = f"{markdown(rows)}\n\n{NOTE}\n\n{holding_markdown(rows)}\n\n{HOLDING_NOTE}\n"
-    comparison = figure = None
-    if comparisons:
-        comparison = written(FILES.comparison, lambda path: write_table(path, tuple(comparisons[0]), comparisons))
-        note = COMPARISON_NOTE.format(reference=comparisons[0]["reference"])
-        text += f"\n{comparison_markdown(comparisons)}\n\n{note}\n"
-    text_file = written(FILES.text, lambda path: atomic_write.write_text(path, text))
-    if any(run.rows for run in runs.values()):
-        names = [folder.cell.group.configuration for folder in runs]
-        curves = learning_curves([*runs.values()], names=names)
-        figure = written(FILES.figure, lambda path: plot_curves(curves, path))
-    return Report(rows, comparisons, text, results, table, comparison, text_file, figure, unread, unwritten)
+    return runs, values, unread
 
 
 def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:

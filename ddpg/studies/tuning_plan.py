@@ -18,7 +18,7 @@ import msgspec
 from ddpg.checkpoints import atomic_write
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.errors import FileFault, UsageError
-from ddpg.studies.search_space import Choices, Range, Space, config_of
+from ddpg.studies.search_space import Choices, Range, Space
 from ddpg.studies.study import FILES, Cell, Group
 from ddpg.studies.study_folder import TUNING_PLAN, CellFolder, changed_values, read_record
 
@@ -75,7 +75,7 @@ class TuningPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Raises:
             UsageError: if its options are invalid together.
         """
-        options = config_of(self.base.algorithm, self.base.options, changes)
+        options = CONFIGS[self.base.algorithm].from_json(self.base.options | changes).to_json()
         return msgspec.structs.replace(self.base, configuration=f"trial-{number:04d}", options=options)
 
     def fresh(self, name: str, options: dict[str, Any], seeds: int) -> Group:

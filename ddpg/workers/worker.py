@@ -14,7 +14,7 @@ import numpy as np
 
 from ddpg.errors import EnvironmentFault, UsageError, format_error
 from ddpg.interaction.actions import Actions
-from ddpg.interaction.env_calls import call, close_quietly
+from ddpg.interaction.env_calls import call
 from ddpg.interaction.env_runner import make_env_runner
 from ddpg.interaction.spaces import same_space, spaces_of
 from ddpg.interaction.transitions import Episode, Transitions
@@ -174,7 +174,6 @@ class Worker:
         """
         start = time.monotonic()
         runner, behaviour = self._runner, self._behaviour
-        dtype = stored_dtype(self._env.observation_space)
         rows: list[Transitions] = []
         clipped: list[bool] = []
         episodes: list[tuple[int, Episode]] = []
@@ -195,26 +194,10 @@ class Worker:
                 self._unfinished_steps = 0
                 behaviour.end_episode(0)
                 episodes.append((len(rows), episode))
-        shape = self._env.observation_space.shape or ()
-
-        def column(name: str, shape: tuple[int, ...], dtype) -> np.ndarray:
-            return np.concatenate(
-                [np.zeros((0, *shape), dtype), *(getattr(row, name) for row in rows)], dtype=dtype, casting="unsafe"
-            )
-
-        transitions = Transitions(
-            observations=column("observations", shape, dtype),
-            actions=column("actions", (self._spec.actions.size,), np.float32),
-            rewards=column("rewards", (), np.float32),
-            next_observations=column("next_observations", shape, dtype),
-            terminated=column("terminated", (), bool),
-            truncated=column("truncated", (), bool),
-            env_indices=[request.worker] * len(rows),
-        )
         return Rollout(
             request,
             self.version,
-            transitions,
+            self._joined(rows, request.worker),
             clipped=np.array(clipped, bool),
             episodes=episodes,
             dropped=dropped,
@@ -223,9 +206,24 @@ class Worker:
             seconds=time.monotonic() - start,
         )
 
-    def close(self) -> None:
-        """Close the environment."""
-        close_quietly(self._env)
+    def _joined(self, rows: Sequence[Transitions], worker: int) -> Transitions:
+        """Return transitions as one value, with observations as they are stored."""
+        space = self._env.observation_space
+        shape, stored = space.shape or (), stored_dtype(space)
+
+        def column(name: str, shape: tuple[int, ...], dtype) -> np.ndarray:
+            parts = [np.zeros((0, *shape), dtype), *(getattr(row, name) for row in rows)]
+            return np.concatenate(parts, dtype=dtype, casting="unsafe")
+
+        return Transitions(
+            observations=column("observations", shape, stored),
+            actions=column("actions", (self._spec.actions.size,), np.float32),
+            rewards=column("rewards", (), np.float32),
+            next_observations=column("next_observations", shape, stored),
+            terminated=column("terminated", (), bool),
+            truncated=column("truncated", (), bool),
+            env_indices=[worker] * len(rows),
+        )
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         return self._program(observations if self._normaliser is None else self._normaliser(observations))

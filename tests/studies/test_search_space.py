@@ -10,7 +10,7 @@ from ddpg.config.imports import imports_allowed
 from ddpg.config.presets import PRESETS, SUITES, preset_config
 from ddpg.policies.schedules import SCHEDULES
 from ddpg.runs.env_factory import make_env
-from ddpg.studies.search_space import Choices, Range, config_of, read_space, training_check
+from ddpg.studies.search_space import Choices, Range, read_space, training_check
 
 BASE = DDPGConfig().to_json()
 
@@ -37,7 +37,7 @@ def test_built_in_spaces_hold_valid_values(algorithm):
 def test_every_schedule_and_norm_can_be_tuned(option, values, algorithm, tmp_path):
     base = CONFIGS[algorithm]().to_json()
     found = space(tmp_path, f"{option} = {values}", base, algorithm)[option]
-    tried = [config_of(algorithm, base, {option: value})[option] for value in found.checked_values]
+    tried = [CONFIGS[algorithm].from_json(base | {option: value}).to_json()[option] for value in found.checked_values]
     assert tried == [None if value == "none" else value for value in values]
 
 
@@ -163,10 +163,3 @@ def test_values_are_stored_and_restored():
     for field, stored in ((whole, 9), (whole, "3"), (choices, '"layer"'), (choices, None)):
         with refuses(ValueError, repr(stored)):
             field.value(stored)
-
-
-def test_config_of_returns_all_options():
-    options = config_of("DQN", DQNConfig(gamma=0.5).to_json(), {"hidden": [8], "norm": None})
-    assert options == DQNConfig(gamma=0.5, hidden=(8,)).to_json()
-    with refuses(UsageError, "noise_scale"):
-        config_of("DDPG", BASE, {"noise_scale": 0.0, "noise_schedule": "linear"})

@@ -37,19 +37,19 @@ def test_the_table_aggregates_finished_seeds(stubbed):
         train_by_hand(cell_folder, [5.0, last])
     train_by_hand(study.cell_folders[4], [700.0], steps=50)  # unfinished
     report = write_report(study.root, study.groups)
-    (row,) = table(report.table)
+    (row,) = table(report.files["table"])
     assert (row["env"], row["config"], row["seeds"], row["seeds_asked"]) == ("Pendulum-v1", "plain", "4", "6")
     assert (float(row["final"]), float(row["maximum"])) == (1.5, 5.0)
     assert 0 <= float(row["final_low"]) < 1.5 < float(row["final_high"]) <= 30
-    assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 1.5 (" in report.text.read_text()
+    assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 1.5 (" in report.files["text"].read_text()
     # Three final returns are 0, 0.4 and 0.2 of the maximum 5, and dips; the fourth run ends at its maximum, so that it
     # keeps 1 and has no later evaluation that could dip.
     assert float(row["kept"]) == pytest.approx(0.4)
     assert 0 <= float(row["kept_low"]) < 0.4 < float(row["kept_high"]) <= 1
     assert [float(row[f"dips{end}"]) for end in ("", "_low", "_high")] == [1, 1, 1]
-    assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 0.4 (" in report.text.read_text()
-    assert report.figure.stat().st_size > 1000
-    written = [path.name for path in (report.results, report.table, report.text, report.figure)]
+    assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 0.4 (" in report.files["text"].read_text()
+    assert report.files["figure"].stat().st_size > 1000
+    written = [report.files[name].name for name in ("results", "table", "text", "figure")]
     assert written == ["results.csv", "table.csv", "table.md", "curves.png"]
 
 
@@ -83,10 +83,10 @@ def test_seeds_without_a_share_are_left_out_of_its_mean(stubbed):
     ):
         train_by_hand(cell_folder, returns)
     report = write_report(study.root, study.groups)
-    (row,) = table(report.table)
+    (row,) = table(report.files["table"])
     assert [row[name] for name in ("seeds", "kept_seeds", "dips_seeds")] == ["4", "3", "2"]
     assert (float(row["kept"]), float(row["dips"])) == (pytest.approx(0.8), 0.5)
-    line = next(line for line in report.text.read_text().splitlines() if "| 0.8 (" in line)
+    line = next(line for line in report.files["text"].read_text().splitlines() if "| 0.8 (" in line)
     _, _, _, _, seeds, kept, dips, _ = line.split("|")
     assert (seeds, kept[-13:], dips[-13:]) == (" 4 ", ", of 3 seeds ", ", of 2 seeds ")
 
@@ -108,7 +108,7 @@ def test_a_cell_with_a_damaged_file_is_left_out_of_the_report_and_named(name, st
     (damaged.run / name).write_text("[\n")
     report = write_report(study.root, study.groups)
     assert (report.rows[0]["final"], report.rows[0]["seeds"], report.rows[0]["seeds_asked"]) == (3, 1, 2)
-    assert {row["seed"] for row in table(report.results)} == {str(sound.cell.seed)}
+    assert {row["seed"] for row in table(report.files["results"])} == {str(sound.cell.seed)}
     (line,) = report.unread
     assert str(damaged.run / name) in line
     assert f"or remove {damaged.run}" in line
@@ -150,11 +150,11 @@ def test_configurations_are_compared_by_seed(stubbed):
         level = 10.0 if cell_folder.cell.group.configuration == "slow" else 0.0
         train_by_hand(cell_folder, [99.0, level + cell_folder.cell.seed])
     report = write_report(study.root, study.groups)
-    (row,) = table(report.comparison)
+    (row,) = table(report.files["comparison"])
     assert (row["env"], row["config"], row["reference"], row["seeds"]) == ("Pendulum-v1", "slow", "plain", "2")
     assert [float(row[f"difference{end}"]) for end in ("", "_low", "_high")] == [10, 10, 10]
     assert [float(row[f"improvement{end}"]) for end in ("", "_low", "_high")] == [1, 1, 1]
-    assert "| Pendulum-v1 | slow | 2 | 10 (10 to 10) | 1 (1 to 1) |" in report.text.read_text()
+    assert "| Pendulum-v1 | slow | 2 | 10 (10 to 10) | 1 (1 to 1) |" in report.files["text"].read_text()
     # These lie beside the folders of configurations, which therefore must not have these names.
     write_study(study.root, study.file, study.groups)
     assert {path.name for path in study.root.iterdir() if path.is_file()} == {*FILES}
@@ -186,7 +186,7 @@ def test_results_are_written_in_long_form(stubbed):
     cell_folder.final.write_text('{"mean_return": -2.5, "std_return": 0.5, "episodes": 20}')
     report = write_report(study.root, study.groups)
     assert report.rows[0]["final"] == -2.5
-    rows = [list(row.values()) for row in table(report.results)]
+    rows = [list(row.values()) for row in table(report.files["results"])]
     cell = ["Pendulum-v1", "plain", "3"]
     assert rows == [
         [*cell, "50", "evaluation_mean_return", "5.0"],
