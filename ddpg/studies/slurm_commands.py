@@ -26,7 +26,7 @@ _TIMEOUT = 120.0  # seconds to wait for an answer; Slurm's default MessageTimeou
 _COLUMNS = "JobArrayID:60,Name:60,State:30,exit_code:20,NodeList:200"
 _PASSING = re.compile(r"unable to contact|timed out|try again|temporarily|connection (refused|reset)", re.IGNORECASE)
 _TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"  # as sbatch: minutes, minutes:seconds, h:m:s, days-h, days-h:m:s
-_MEMORY = r"\d+[KMGT]?"
+_NAME = r"[\w.+,@-]+"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,19 +50,14 @@ class SlurmOptions(Options):
     def __post_init__(self):
         super().__post_init__()
         self._check(self.slurm_cpus >= 1, "slurm_cpus", "at least 1")
-        for name in ("slurm_partition", "slurm_account"):
+        for name, pattern, expected in (
+            ("slurm_partition", _NAME, "a name known to Slurm"),
+            ("slurm_account", _NAME, "a name known to Slurm"),
+            ("slurm_time", _TIME, "minutes, hours:minutes:seconds or days-hours, such as 02:00:00"),
+            ("slurm_memory", r"\d+[KMGT]?", "a number of megabytes, or a number with K, M, G or T, such as 4G"),
+        ):
             value = getattr(self, name)
-            self._check(value is None or bool(re.fullmatch(r"[\w.+,@-]+", value)), name, "a name known to Slurm")
-        self._check(
-            self.slurm_time is None or bool(re.fullmatch(_TIME, self.slurm_time)),
-            "slurm_time",
-            "minutes, hours:minutes:seconds or days-hours, such as 02:00:00",
-        )
-        self._check(
-            self.slurm_memory is None or bool(re.fullmatch(_MEMORY, self.slurm_memory)),
-            "slurm_memory",
-            "a number of megabytes, or a number with K, M, G or T, such as 4G",
-        )
+            self._check(value is None or bool(re.fullmatch(pattern, value)), name, expected)
         self._check(
             all(re.fullmatch(r"--?[A-Za-z][^\x00-\x1f]*", word) and len(word) < 4096 for word in self.slurm_option),
             "slurm_option",
@@ -161,11 +156,9 @@ def ended_job(job: str) -> JobState | None:
     except EnvironmentFault:  # many clusters have no accounting
         return None
     for line in answer.splitlines():
-        state, _, rest = line.partition("|")
-        code, _, node = rest.partition("|")
-        status, _, signal = code.partition(":")
-        if status.isdecimal() and signal.isdecimal():
-            return JobState(job, state.split()[0], -int(signal) or int(status), node)  # e.g. "CANCELLED by 1000"
+        if match := re.fullmatch(r"([^\s|]+)[^|]*\|(\d+):(\d+)\|(.*)", line):  # e.g. "CANCELLED by 1000|0:15|node7"
+            state, status, signal, node = match.groups()
+            return JobState(job, state, -int(signal) or int(status), node)
     return None
 
 

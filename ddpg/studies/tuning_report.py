@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -211,13 +212,12 @@ def _history(path: Path, plan: TuningPlan, trials: Sequence[Trial]) -> Path:
     figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    complete = [
-        (trial.number, trial.value) for trial in trials if trial.state == "complete" and trial.value is not None
-    ]
-    pruned = [(trial.number, trial.value) for trial in trials if trial.state == "pruned" and trial.value is not None]
+    complete, pruned = (
+        [(trial.number, trial.value) for trial in trials if trial.state == state and trial.value is not None]
+        for state in ("complete", "pruned")
+    )
     numbers, values = zip(*complete, strict=True)
-    best = [max(values[: index + 1]) for index in range(len(values))]
-    axes.step(numbers, best, where="post", color="#0072B2", label="best so far")
+    axes.step(numbers, np.maximum.accumulate(values), where="post", color="#0072B2", label="best so far")
     axes.plot(numbers, values, "o", markersize=4, color="#0072B2", label="trial that reached its end")
     if pruned:
         axes.plot(*zip(*pruned, strict=True), "x", markersize=5, color="#D55E00", label="trial pruned, where it was")
