@@ -272,7 +272,7 @@ def coerce(config: type, name: str, value: Any) -> Any:
     if isinstance(value, float) and kind is float:
         described = "a finite number"
     described += " or an object of your own" * bool(kind is str and not many and non_string_types(config, name))
-    hint = _list_hint(name, value) if many else ""
+    hint = _list_hint(name, value) if many and kind is not str else ""
     raise UsageError(f"{name}={brief(value)} must be {described}{' or none' if optional else ''}{hint}")
 
 

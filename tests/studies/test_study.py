@@ -264,6 +264,12 @@ def test_a_configuration_is_not_named_like_a_file_of_the_study(name, tmp_path):
         read_study(study_file(tmp_path, f"{ENVS}[configurations]\nplain = {{}}\n'{name}' = {{}}\n"))
 
 
+def test_a_list_of_numbers_in_place_of_names_is_refused_without_the_advice_to_write_just_that(tmp_path):
+    with refuses(UsageError, "wrappers [3] list str") as caught:
+        read_study(study_file(tmp_path, ENVS + "wrappers = [3]"))
+    assert "TOML" not in str(caught.value)
+
+
 def test_names_are_limited_to_the_length_of_folder_names(tmp_path):
     """In bytes (``ä`` has two); each part of an environment's id is a folder."""
     longest = "a" + 127 * "ä"
