@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import functools
 import json
 import os
 import shutil
@@ -18,8 +17,10 @@ from small_studies import train_by_hand
 
 from ddpg import DDPGConfig, train
 from ddpg.cli.main import main
+from ddpg.cli.studies import WithEngine
 from ddpg.runs import run_directory, signals
 from ddpg.studies import scheduler
+from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.study import FILES, cells_of, read_study
 from ddpg.studies.study_folder import CellFolder, write_study
 from ddpg.studies.study_report import write_report
@@ -204,8 +205,7 @@ def test_results_are_written_in_long_form(stubbed):
 
 def test_the_command_writes_a_report_and_returns_a_status_for_failed_cells(stubbed, tmp_path, monkeypatch, capsys):
     study = stubbed([7])
-    stubbed = functools.partial(scheduler.run_study, command=study.command)
-    monkeypatch.setattr(scheduler, "run_study", stubbed)
+    monkeypatch.setattr(WithEngine, "engine_choice", lambda self: EngineChoice(jobs=1, command=study.command))
     words = ["study", str(study.file), "--root", str(study.root)]
     assert main([*words, "--report"]) == 2
     assert "start it without --report" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import functools
 import json
 import math
 import os
@@ -20,13 +19,15 @@ from small_tunings import SPACE, Tuning
 
 from ddpg import DDPGConfig, UsageError
 from ddpg.cli.main import main
+from ddpg.cli.studies import WithEngine
 from ddpg.cli.train import Train
 from ddpg.config.options import from_toml
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import FileFault
 from ddpg.runs import signals
 from ddpg.runs.lock import run_lock
-from ddpg.studies import scheduler, tuning
+from ddpg.studies import scheduler
+from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.search_space import read_space
 from ddpg.studies.study_folder import CellFolder, write_study
 from ddpg.studies.trials import Trials
@@ -483,8 +484,7 @@ def test_a_signal_lets_cells_save_and_names_the_resume_command(number, small, mo
 def command(small, monkeypatch):
     """Return a tuning, and a function that runs ``ddpg tune`` with the stub for its cells."""
     found = small()
-    stubbed = functools.partial(tuning.run_tuning, command=found.command)
-    monkeypatch.setattr(tuning, "run_tuning", stubbed)
+    monkeypatch.setattr(WithEngine, "engine_choice", lambda self: EngineChoice(jobs=1, command=found.command))
     monkeypatch.chdir(found.folder)
     words = ["--total-timesteps", "100", "--evaluation-interval", "20", "--space", "space.toml", "--jobs", "1"]
     return found, lambda *more: main(["tune", "Pendulum-v1", *words, *more])
