@@ -72,7 +72,7 @@ def test_unknown_seconds_are_left_out_of_the_results(stubbed):
     (cell_folder,) = study.cell_folders
     train_by_hand(cell_folder, [5.0])
     (cell_folder.run / "metrics.csv").unlink()
-    measures = [row["measure"] for row in table(write_report(study.root, study.groups).results)]
+    measures = [row["measure"] for row in table(write_report(study.root, study.groups).files["results"])]
     assert measures == ["evaluation_mean_return", "evaluation_std_return"]
 
 
@@ -95,7 +95,7 @@ def test_seeds_without_a_share_are_left_out_of_its_mean(stubbed):
 def test_a_finished_run_that_never_rose_has_no_shares(stubbed):
     study = stubbed(1)
     train_by_hand(study.cell_folders[0], [-5.0, -7.0])
-    text = write_report(study.root, study.groups).text.read_text()
+    text = write_report(study.root, study.groups).files["text"].read_text()
     assert "| Pendulum-v1 | plain | 100 | 1 | n/a | n/a |" in text
     assert "none yet" not in text
 
