@@ -66,13 +66,12 @@ def hints_for(kind: type[AgentConfig], env_id: str) -> dict[str, str]:
         kind: the options class of the algorithm that trains in the environment.
         env_id: the environment, for the message.
     """
-    algorithms = {config: algorithm for algorithm, config in CONFIGS.items()}
-    trains = algorithms.get(kind, kind.__name__)
+    trains = next((algorithm for algorithm, config in CONFIGS.items() if config is kind), kind.__name__)
     actions = {"DQN": " (its actions are discrete)", "DDPG": " (its actions are a Box)"}.get(trains, "")
     own = {field.name for field in dataclasses.fields(kind)}
     others = {
         field.name: f"it is {algorithm}'s option, and {env_id} trains {trains}{actions}; leave it, or its recipe, out"
-        for config, algorithm in algorithms.items()
+        for algorithm, config in CONFIGS.items()
         for field in dataclasses.fields(config)
         if field.name not in own
     }

@@ -20,7 +20,7 @@ from ddpg.exports import formats, policy_file
 from ddpg.exports.c_network import CProgram, array_text, lower_to_c, network_text, number_text
 from ddpg.exports.export_dir import MARK, POLICY, code_sha256
 from ddpg.exports.policy_file import SelfTest
-from ddpg.exports.policy_graph import ACTIONS, VALUES, boxes_of, float32_scaling
+from ddpg.exports.policy_graph import ACTIONS, VALUES, float32_scaling
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
 from ddpg.policies.numpy_program import NumpyProgram
@@ -200,14 +200,11 @@ def _layout(actions: Actions) -> _Layout:
 
 def _offsets(actions: ParameterisedActions) -> str:
     """Return which of the parameters belong to which choice."""
-    boxes = boxes_of(actions.space)
-    start = first_choice(actions.space)
-    ends = np.cumsum([0, *(int(np.prod(box.shape)) for box in boxes)])
-    return ", ".join(
-        f"of choice {start + index} "
-        + (f"parameters {ends[index]} to {ends[index + 1] - 1}" if ends[index] < ends[index + 1] else "no parameters")
-        for index in range(len(boxes))
-    )
+    texts = []
+    for choice, numbers in enumerate(actions.slices, start=actions.start):
+        begin, end = numbers.start - actions.scores, numbers.stop - actions.scores
+        texts.append(f"of choice {choice} " + (f"parameters {begin} to {end - 1}" if begin < end else "no parameters"))
+    return ", ".join(texts)
 
 
 def _scaling(actions: Actions) -> dict[str, np.ndarray]:
@@ -235,9 +232,7 @@ def _act(actions: Actions, mask: int) -> str:
     arrays, choice, scale = "", "", ""
     if layout.choices:
         template, target = (_CHOOSE, "choice") if layout.clipped else (_LARGEST, "action")
-        choice = string.Template(template).substitute(
-            start=first_choice(actions.space), count=layout.choices, target=target
-        )
+        choice = string.Template(template).substitute(start=actions.start, count=layout.choices, target=target)
     if layout.scaled:
         arrays = "\n\n".join(array_text(name, array) for name, array in _scaling(actions).items())
         output = f"outputs[{layout.choices} + j]" if layout.choices else "outputs[j]"
@@ -290,7 +285,7 @@ def _test(actions: Actions, test: SelfTest, origin: str) -> str:
         difference = f"fabsf(outputs[j] - test_outputs[k][j]) / {scale}"
     declared, act, check, choice = "", [], "", ""
     if layout.choices:
-        chosen = f"outputs[choice - ({first_choice(actions.space)})]"
+        chosen = f"outputs[choice - ({actions.start})]"
         choice = string.Template(_CHECK_CHOICE).substitute(
             choices=layout.choices,
             value="clipped(outputs[j])" if layout.clipped else "outputs[j]",
@@ -319,11 +314,6 @@ def _test(actions: Actions, test: SelfTest, origin: str) -> str:
         choice=choice,
         check=check,
     )
-
-
-def first_choice(space: gym.Space) -> int:
-    """Return the number of the first discrete action: the ``start`` of its space, or 0 for a OneOf."""
-    return int(getattr(space.spaces[0] if isinstance(space, gym.spaces.Tuple) else space, "start", 0))
 
 
 _HEADER = """\
@@ -571,7 +561,7 @@ def write(
         outputs = lowered.outputs(observations, {**lowered.arrays, **constants})
         if isinstance(actions, (BoxActions, ParameterisedActions)):
             return {ACTIONS: scaled_actions(actions, outputs, constants)}
-        return {VALUES: outputs, ACTIONS: outputs.argmax(axis=1) + first_choice(actions.space)}
+        return {VALUES: outputs, ACTIONS: outputs.argmax(axis=1) + actions.start}
 
     return run
 

@@ -130,16 +130,20 @@ def export(
     if kind != "numpy":
         policy_graph.check_float32(kind, action_space)
     mask: int = getattr(acting.network, "mask_size", 0)
-    program, unsupported = _numpy_program(acting)
+    program = None
+    try:
+        program = policy_graph.numpy_program(acting)
+    except UnsupportedOp as op:
+        if kind in ("numpy", "c"):
+            raise UsageError(
+                f"format={kind!r} cannot hold this network: its op {op} has no counterpart in NumPy; use savedmodel, "
+                "tflite or onnx"
+            ) from None
     moments = _moments(acting, program)
     observations = sample_observations(observation_space, mask, moments)
     with export_dir.write_aside(path) as temporary:
         if kind in ("numpy", "c"):
-            if program is None:
-                raise UsageError(
-                    f"format={kind!r} cannot hold this network: its op {unsupported} has no counterpart in NumPy; use "
-                    "savedmodel, tflite or onnx"
-                )
+            assert program is not None, "refused above"
             test = _self_test(acting, mask, moments)
             if kind == "c":
                 act = c_policy.write(temporary, program, observation_space, acting.actions, test, quantize, name)
@@ -168,14 +172,6 @@ def unit_of_difference(action_space: gym.Space) -> str:
     """Return the unit of the difference that :func:`export` returns, in words."""
     discrete = isinstance(action_space, gym.spaces.Discrete)
     return "the largest of the values" if discrete else "the actions' half-range"
-
-
-def _numpy_program(acting: ActingPolicy) -> tuple[NumpyProgram | None, str]:
-    """Return the network as a NumPy program, or ``None`` and the op that has no counterpart in NumPy."""
-    try:
-        return policy_graph.numpy_program(acting), ""
-    except UnsupportedOp as unsupported:
-        return None, str(unsupported)
 
 
 def _moments(acting: ActingPolicy, program: NumpyProgram | None) -> tuple[np.ndarray, np.ndarray] | None:
@@ -273,7 +269,7 @@ def _differences(
         relative = policy_file.compared(actions.space, outputs)
         differences = np.abs(relative(found[VALUES]) - relative(outputs))
         if ACTIONS in found:
-            chosen = outputs[np.arange(len(outputs)), found[ACTIONS] - actions.space.start]  # type: ignore[attr-defined]
+            chosen = outputs[np.arange(len(outputs)), found[ACTIONS] - actions.start]
             # Where two values are almost equal, either action is right.
             largest = np.abs(outputs).max(initial=1.0, where=outputs > FORBIDDEN / 2)
             lost = (outputs.max(axis=1).astype(np.float64) - chosen) / largest

@@ -224,9 +224,12 @@ def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
         raise UsageError(f"{where} does not match its own checksum: it was edited or damaged; export the policy again")
     observation_space = restore_space(whole.observation_space, f"{where}: observation_space")
     action_space = restore_space(whole.action_space, f"{where}: action_space")
+    try:
+        box, actions = check_observation_space(observation_space), actions_of(action_space)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
     loaded = array_files.read(folder / ARRAYS, whole.arrays, whole.arrays_sha256)
-    arrays = {int(name): array for name, array in loaded.items()}
-    program, box, action_space = _program(where, whole.program, arrays, observation_space, action_space)
+    program = _program(where, whole.program, {int(name): array for name, array in loaded.items()}, box, actions)
     if whole.check is not None and whole.check.mask:
         check_masked_space(box, check_discrete_space(action_space))
         box = MaskedBox(box.low, box.high, dtype=box.low.dtype)
@@ -234,32 +237,25 @@ def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
 
 
 def _program(
-    where: str,
-    described: _Program,
-    arrays: dict[int, np.ndarray],
-    observation_space: gym.Space,
-    action_space: gym.Space,
-) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
+    where: str, described: _Program, arrays: dict[int, np.ndarray], box: gym.spaces.Box, actions: Actions
+) -> NumpyProgram:
+    """Return a stored program, after a check that it maps observations of ``box`` to outputs for ``actions``."""
     steps = [ProgramStep(step.operation, tuple(step.inputs), step.output) for step in described.steps]
     registers = [described.result, *arrays, *(register for step in steps for register in (*step.inputs, step.output))]
     if max(registers) >= described.size:
         raise safe_json.refusal(f"{where}: program.size", described.size, f"more than register {max(registers)}")
     if 0 in arrays:
         raise safe_json.refusal(f"{where}: arrays", 0, "no array for register 0, which holds the observations")
-    try:
-        observation_space, actions = check_observation_space(observation_space), actions_of(action_space)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
     # A scalar becomes a row of one number, so that operations on rows, such as a mean, find their axis.
     arrays = {
         register: array.reshape(1, 1) if array.dtype.kind == "f" and not array.ndim else array
         for register, array in arrays.items()
     }
-    width = result_width(steps, arrays, observation_space.shape, described.result)
-    expected = int(action_space.n) if isinstance(action_space, gym.spaces.Discrete) else actions.size
+    width = result_width(steps, arrays, box.shape, described.result)
+    expected = int(actions.space.n) if isinstance(actions.space, gym.spaces.Discrete) else actions.size
     if width != expected:
         raise UsageError(f"{where}: its program outputs {width} numbers, its action space needs {expected}")
-    return NumpyProgram(steps, described.size, arrays, [], [0], described.result), observation_space, action_space
+    return NumpyProgram(steps, described.size, arrays, [], [0], described.result)
 
 
 def actions_of(space: gym.Space) -> Actions:

@@ -192,8 +192,7 @@ def check_float32(kind: str, space: gym.Space) -> None:
 def _translated(actions: Actions, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
     """Map outputs to env units as :meth:`Actions.to_env` does, except for the choice among parameterised actions."""
     if not isinstance(actions, (BoxActions, ParameterisedActions)):
-        start = int(actions.space.start)  # type: ignore[attr-defined] # of a Discrete
-        return {ACTIONS: tf.argmax(outputs, axis=1) + start, VALUES: tf.identity(outputs)}
+        return {ACTIONS: tf.argmax(outputs, axis=1) + actions.start, VALUES: tf.identity(outputs)}
     scaling = float32_scaling(*actions.bounds)
     scaled = outputs * scaling["half_range"] + scaling["middle"]
     bounded = tf.maximum(tf.minimum(scaled, scaling["high"]), scaling["low"])

@@ -150,16 +150,17 @@ def masks_of(observations: np.ndarray, choices: int) -> np.ndarray:
     return observations[:, -choices:] > 0.5
 
 
-def check_masks(observations: np.ndarray, choices: int) -> None:
-    """Check the masks at the end of observations ``[N, d + choices]`` that a policy acts on.
+def check_masks(observations: np.ndarray, choices: int, terminated: np.ndarray | bool = True) -> np.ndarray:
+    """Return the masks at the end of observations ``[N, d + choices]``, checked, ``[N, choices]``.
 
     Raises:
-        UsageError: if one is not numbers 0 or 1.
+        UsageError: if one is not numbers 0 or 1, or allows nothing in a state that is not ``terminated``.
     """
     masks = observations[:, -choices:]
-    right = ((masks == 0) | (masks == 1)).all(axis=1)
+    right = ((masks == 0) | (masks == 1)).all(axis=1) & (masks.any(axis=1) | terminated)
     if not right.all():
         check_mask(masks[right.argmin()], choices)
+    return masks
 
 
 def check_masked(transitions: Transitions, choices: int) -> None:
@@ -169,11 +170,8 @@ def check_masked(transitions: Transitions, choices: int) -> None:
         UsageError: if a mask is not numbers 0 or 1, allows nothing in a state that is not terminal, or forbids the
             action that was taken.
     """
-    masks, following = (rows[:, -choices:] for rows in (transitions.observations, transitions.next_observations))
-    for rows, terminated in ((masks, False), (following, transitions.terminated)):
-        right = ((rows == 0) | (rows == 1)).all(axis=1) & (rows.any(axis=1) | terminated)
-        if not right.all():
-            check_mask(rows[right.argmin()], choices)
+    masks = check_masks(transitions.observations, choices, terminated=False)
+    check_masks(transitions.next_observations, choices, transitions.terminated)
     taken = transitions.actions[:, 0].astype(int)
     forbidden = masks[np.arange(len(masks)), taken] == 0
     if forbidden.any():

@@ -35,6 +35,7 @@ class Actions(Protocol):
 
     scores: int  # how many of the A numbers are scores of discrete actions: the first ones
     size: int  # A
+    start: int  # the number of the first discrete action; 0 if there are none
 
     def to_env(self, actions: np.ndarray) -> Any:
         """Translate ``[N, A]`` to the actions of a vector of N environments; outside [-1, 1] counts as at the bound."""
@@ -63,6 +64,7 @@ class BoxActions:
     """Affine map between a Box in env units and ``[-1, 1]^A``, per dimension, asymmetric bounds too."""
 
     scores = 0
+    start = 0
 
     def __init__(self, space: gym_spaces.Box):
         spaces.check_action_space(space)
@@ -132,19 +134,21 @@ class ParameterisedActions:
     """n discrete actions with a box of parameters each, as ``[-1, 1]^A``: n scores, then all parameters.
 
     A parameter box may be empty, ``Box(shape=(0,))``: an action without parameters.
+
+    Attributes:
+        slices: for each discrete action, which of the A numbers are its parameters.
     """
 
     def __init__(self, space: gym_spaces.Tuple | gym_spaces.OneOf):
         self.space = space
         self._one_of = isinstance(space, gym_spaces.OneOf)
-        start, parts = (0, space.spaces) if isinstance(space, gym_spaces.OneOf) else _parameter_boxes(space)
-        self._start = start
+        self.start, parts = (0, space.spaces) if isinstance(space, gym_spaces.OneOf) else _parameter_boxes(space)
         self.scores = len(parts)
         boxes = [_check_parameters(space, index, part) for index, part in enumerate(parts)]
         self._boxes = [None if box.shape == (0,) else BoxActions(box) for box in boxes]
         self._dtypes = [box.dtype for box in boxes]
         ends = self.scores + np.cumsum([0 if box is None else box.size for box in self._boxes])
-        self._slices = [slice(*ends) for ends in zip([self.scores, *ends[:-1].tolist()], ends.tolist(), strict=True)]
+        self.slices = [slice(*ends) for ends in zip([self.scores, *ends[:-1].tolist()], ends.tolist(), strict=True)]
         self.size = int(ends[-1])
 
     @property
@@ -166,7 +170,7 @@ class ParameterisedActions:
             ``(choice, parameters)``.
         """
         scores = np.minimum(np.maximum(actions[:, : self.scores], -1), 1)
-        choices = scores.argmax(axis=1) + self._start
+        choices = scores.argmax(axis=1) + self.start
         if self._one_of:
             return [(choice, self._parameters(choice, row)) for choice, row in zip(choices, actions, strict=True)]
         return choices, tuple(self._parameters(index, actions) for index in range(self.scores))
@@ -195,7 +199,7 @@ class ParameterisedActions:
             raise UsageError(f"action {brief(action)} has {len(given)} parameter arrays; expected {self.scores}")
         for index, parameters in given.items():
             if (box := self._boxes[index]) is not None:
-                flat[:, self._slices[index]] = box.to_flat(parameters)
+                flat[:, self.slices[index]] = box.to_flat(parameters)
         return flat
 
     def _choice(self, value: Any) -> int:
@@ -203,19 +207,19 @@ class ParameterisedActions:
         if (
             choice.shape != ()
             or not np.issubdtype(choice.dtype, np.integer)
-            or not 0 <= int(choice) - self._start < self.scores
+            or not 0 <= int(choice) - self.start < self.scores
         ):
             raise UsageError(
                 f"choice {brief(value)} is not one of the {self.scores} discrete actions of {self.space}; "
-                f"expected an integer from {self._start} to {self._start + self.scores - 1}"
+                f"expected an integer from {self.start} to {self.start + self.scores - 1}"
             )
-        return int(choice) - self._start
+        return int(choice) - self.start
 
     def _parameters(self, index: int, actions: np.ndarray) -> np.ndarray:
         box = self._boxes[index]
         if box is None:
             return np.zeros((*actions.shape[:-1], 0), self._dtypes[index])
-        return box.to_env(actions[..., self._slices[index]])
+        return box.to_env(actions[..., self.slices[index]])
 
 
 class DiscreteActions:
@@ -225,7 +229,7 @@ class DiscreteActions:
     size = 1
 
     def __init__(self, space: gym_spaces.Discrete):
-        self.space = space
+        self.space, self.start = space, int(space.start)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Map ``[N, 1]`` to ``[N]`` in the space's dtype and from its ``start``."""
@@ -238,11 +242,10 @@ class DiscreteActions:
             UsageError: if it is not an action of the space.
         """
         if not self.space.contains(action):
-            first = int(self.space.start)
             integer = isinstance(action, (int, np.integer))
             raise UsageError(
-                f"action {brief(action)} is outside the action space {self.space}; expected one integer, {first} to "
-                f"{first + int(self.space.n) - 1}{'' if integer else ', as of actions.reshape(-1).astype(int)'}"
+                f"action {brief(action)} is outside the action space {self.space}; expected one integer, {self.start} "
+                f"to {self.start + int(self.space.n) - 1}{'' if integer else ', as of actions.reshape(-1).astype(int)'}"
             )
         return np.asarray([[action - self.space.start]], np.float32)
 

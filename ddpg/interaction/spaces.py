@@ -38,8 +38,8 @@ def wrappers_of(env: Any) -> Iterator[Any]:
     while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
         yield env
         env = env.env
-    if isinstance(env, gym.vector.VectorEnv) and getattr(env, "envs", None):
-        yield from wrappers_of(vars(env)["envs"][0])
+    if isinstance(env, gym.vector.VectorEnv) and (envs := getattr(env, "envs", None)):
+        yield from wrappers_of(envs[0])
 
 
 def check_observation_space(space: spaces.Space) -> spaces.Box:
@@ -195,20 +195,22 @@ def as_column(values: Any, count: int, what: str) -> np.ndarray:
     return as_float32(column, what)
 
 
-def check_bytes(array: np.ndarray, what: str) -> None:
-    """Refuse numbers that an image of bytes cannot hold: the replay memory would truncate them.
+def check_integers(array: np.ndarray, dtype: np.dtype, what: str) -> None:
+    """Refuse numbers that a space of integers cannot hold: a copy to its dtype, such as an image's, truncates them.
 
     Raises:
-        UsageError: if a number is not whole, or outside [0, 255].
+        UsageError: if a number is not whole, or does not fit ``dtype``.
     """
-    if array.dtype.kind == "b" or array.dtype == np.uint8:
+    if array.dtype == dtype:
         return
-    bad = ~((array >= 0) & (array <= 255) & (array == np.floor(array)))
+    with np.errstate(invalid="ignore"):  # NaN and large floats become other integers, which are refused
+        bad = array.astype(dtype) != array
     if bad.any():
         place = tuple(np.argwhere(bad)[0].tolist())
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         raise UsageError(
-            f"{what} holds {array[place]} at index {list(place)}; its space is one of bytes: expected whole numbers "
-            "from 0 to 255, or a space of floats"
+            f"{what} holds {array[place]} at index {list(place)}; its space is one of {dtype}: expected whole numbers "
+            f"from {least} to {most}, or a space of floats"
         )
 
 
@@ -232,20 +234,7 @@ def check_castable(space: spaces.Box, observation: Any) -> None:
     array = validate_numeric(observation, "observation")
     if array.shape != space.shape:
         raise wrong_shape(array, space.shape)
-    dtype = space.dtype
-    if array.dtype == dtype:
-        return
-    if dtype == np.uint8:
-        check_bytes(array, "observation")
-    elif dtype.kind == "f":
-        if array.dtype.kind != "f":
-            as_float32(array, "observation")
-    else:
-        with np.errstate(invalid="ignore"):  # NaN and large floats become other integers, which are refused
-            bad = array.astype(dtype) != array
-        if bad.any():
-            place = tuple(np.argwhere(bad)[0].tolist())
-            raise UsageError(
-                f"observation holds {array[place]} at index {list(place)}; its space is one of {dtype}: expected "
-                "whole numbers that fit it, or a space of floats"
-            )
+    if space.dtype.kind != "f":
+        check_integers(array, space.dtype, "observation")
+    elif array.dtype.kind != "f":
+        as_float32(array, "observation")

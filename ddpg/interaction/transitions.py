@@ -151,14 +151,12 @@ def check_transition(
                 "call it once for each"
             )
         if observation_space.dtype == np.uint8:
-            spaces.check_bytes(row, name)
+            spaces.check_integers(row, observation_space.dtype, name)
         rows.append(row)
-    actions = to_flat(action)
-    rewards = np.array([validate_reward(reward)], np.float32)
     return Transitions(
         observations=rows[0],
-        actions=actions,
-        rewards=rewards,
+        actions=to_flat(action),
+        rewards=np.array([validate_reward(reward)], np.float32),
         next_observations=rows[1],
         terminated=np.array([validate_flag(terminated, "terminated")]),
         truncated=np.array([validate_flag(truncated, "truncated")]),
@@ -231,7 +229,7 @@ def _checked_rows(space: gym_spaces.Box, values: Any, name: str) -> np.ndarray:
     if single:
         raise UsageError(f"{name} has shape {np.shape(values)}; expected N of them, {('N', *space.shape)}")
     if space.dtype == np.uint8:
-        spaces.check_bytes(rows, name)
+        spaces.check_integers(rows, space.dtype, name)
     return rows
 
 
@@ -239,8 +237,7 @@ class ObservationReader:
     """Checks the observations of ``count`` environments, and copies them to float32 before they can be overwritten."""
 
     def __init__(self, space: gym_spaces.Box, count: int):
-        self._shape, self._shape_of_all = space.shape, (count, *space.shape)
-        self._bytes = space.dtype == np.uint8
+        self._shape, self._shape_of_all, self._dtype = space.shape, (count, *space.shape), space.dtype
 
     def read_one(self, observation: Any) -> np.ndarray:
         """Return the observation of one environment as ``[1, *shape]``.
@@ -276,8 +273,8 @@ class ObservationReader:
         array = validate_numeric(values, "observation")
         if array.shape != shape:
             raise spaces.wrong_shape(array, shape)
-        if self._bytes:
-            spaces.check_bytes(array, "observation")
+        if self._dtype == np.uint8:
+            spaces.check_integers(array, self._dtype, "observation")
         numbers = as_float32(array, "observation")
         # A copy: an environment may write every observation into the same array.
         return numbers.copy() if numbers is array else numbers

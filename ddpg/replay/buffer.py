@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ddpg.errors import UsageError, brief
-from ddpg.interaction.spaces import check_bytes
+from ddpg.interaction.spaces import check_integers
 from ddpg.interaction.transitions import Transitions
 from ddpg.interaction.validation import check_finite, validate_int, validate_numeric
 from ddpg.replay.minibatch import Batch
@@ -231,9 +231,9 @@ class ReplayBuffer:
         )
         _check_flags("terminated", transitions.terminated)
         _check_flags("truncated", transitions.truncated)
-        if self.observations.rows.dtype == np.uint8:
-            check_bytes(transitions.observations, "observations")
-            check_bytes(transitions.next_observations, "next_observations")
+        if (dtype := self.observations.rows.dtype) == np.uint8:
+            check_integers(transitions.observations, dtype, "observations")
+            check_integers(transitions.next_observations, dtype, "next_observations")
         if env_indices is not None:
             indices = _numbers("env_indices", env_indices, (count,))
             if count and indices.dtype.kind not in "iu":

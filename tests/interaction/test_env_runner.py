@@ -342,7 +342,7 @@ def test_image_observations_stay_bytes():
         step = runner.step(np.array([1]))
         assert set(np.unique(step.transitions.next_observations)) <= {0, 128, 255}
     env._observation = lambda: np.full((10, 10, 1), 0.5)
-    with refuses(UsageError, "bytes"):
+    with refuses(UsageError, "uint8"):
         runner.step(np.array([1]))
 
 

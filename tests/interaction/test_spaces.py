@@ -56,6 +56,18 @@ def test_the_part_of_a_space_that_does_not_flatten_is_named(space, part):
         assert "wrap the environment" not in str(caught.value)
 
 
+class PooledVector(gym.vector.VectorEnv):
+    """A vector of the user's own, whose ``envs`` is a property."""
+
+    @property
+    def envs(self):
+        return [gym.wrappers.FlattenObservation(gym.make("Pendulum-v1"))]
+
+
+def test_wrappers_of_a_vector_whose_envs_is_a_property():
+    assert isinstance(next(spaces.wrappers_of(PooledVector())), gym.wrappers.FlattenObservation)
+
+
 @pytest.mark.parametrize("space", [gym.spaces.MultiBinary(3), gym.spaces.MultiDiscrete([2, 3])])
 def test_actions_of_several_choices_are_refused_with_advice(space):
     with refuses(UsageError, "Discrete DQN ActionWrapper Box DDPG"):

@@ -68,7 +68,7 @@ def test_image_observations_must_hold_bytes():
         transitions = checked(IMAGE, observation=image.astype(dtype), next_observation=image)
         np.testing.assert_array_equal(transitions.observations, image[None])
     for bad in (image + 1, image - 1, image * 0.5):
-        with refuses(UsageError, "bytes"):
+        with refuses(UsageError, "next_observation uint8 255"):
             checked(IMAGE, observation=image, next_observation=bad)
 
 
