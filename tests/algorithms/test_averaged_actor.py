@@ -17,7 +17,7 @@ STATES = np.array([[0.3, -0.7], [-0.2, 0.9], [0.5, 0.5]], np.float32)
 VARIANTS = {
     "ddpg": {},
     "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2},
-    "crossq": {"target": "none", "norm": "renorm", "policy_delay": 3},
+    "crossq": {"target": "none", "norm": "renorm", "hidden": (6,)},
     "online": {"target": "online", "norm": "batch"},
     "td3+bc": {"bc_alpha": 2.5},
     "inverting, surrogate": {"bounding": "inverting", "policy_gradient": "surrogate"},
@@ -117,7 +117,7 @@ def test_disabled_there_is_no_average():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"normalize_observations": True}, {"norm": "renorm", "policy_delay": 2}], ids=str
+    "options", [{}, {"normalize_observations": True}, {"norm": "renorm", "policy_delay": 2, "hidden": (6,)}], ids=str
 )
 def test_the_average_predicts_and_the_actor_explores(options):
     agent = agent_with(actor_average=20, noise_scale=0.0, learning_starts=0, **options)
@@ -152,9 +152,8 @@ def test_a_network_without_a_numpy_program():
     np.testing.assert_allclose(agent.predict(STATES)[0], of_average, atol=1e-6)
 
 
-@pytest.mark.parametrize("driver", ["uncompiled", "native"])
-def test_a_loaded_agent_continues_with_the_same_bits(driver, tmp_path):
-    agent = agent_with(actor_average=20, policy_delay=2, norm="renorm", **DRIVERS[driver])
+def test_a_loaded_agent_continues_with_the_same_bits(tmp_path):
+    agent = agent_with(actor_average=20, norm="renorm", hidden=(6,), **DRIVERS["native"])
     agent.update(5)
     loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
     np.testing.assert_array_equal(loaded.predict(STATES)[0], agent.predict(STATES)[0])
@@ -175,7 +174,7 @@ def test_set_parameters_includes_the_average():
 
 @pytest.mark.parametrize("format", ["numpy", pytest.param("savedmodel", marks=pytest.mark.slow)])
 def test_the_average_is_exported(format, tmp_path):
-    agent = agent_with(actor_average=20, norm="renorm")
+    agent = agent_with(actor_average=20, norm="renorm", hidden=(6,))
     agent.update(10)
     agent.export(tmp_path / "policy", format)
     if format == "numpy":
