@@ -17,6 +17,7 @@ import shapes
 from clock import Clock
 from refusals import refuses
 
+from benchmarks.speed import __main__ as speed
 from benchmarks.speed import packages, running
 from benchmarks.speed.kinds import KINDS
 from benchmarks.speed.packages import OURS, PEERS, SCRIPTS
@@ -272,12 +273,12 @@ def test_a_brief_task_makes_updates_if_the_full_one_does():
     assert task.brief().starts > task.brief().steps  # memory is measured without updates
 
 
-def test_brief_numbers_need_another_results_file():
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.speed", "--brief"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "name another file with --results" in done.stderr
+def test_brief_numbers_need_another_results_file(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks.speed", "--brief"])
+    with pytest.raises(SystemExit) as left:
+        speed.main()
+    assert left.value.code == 2
+    assert "name another file with --results" in capsys.readouterr().err
 
 
 def test_a_package_is_skipped_where_it_cannot_be_measured(monkeypatch):
