@@ -112,7 +112,10 @@ CASES = {
     "hindsight": ("FuseGoal-v0", DDPGConfig(**SHARED, hindsight=4, buffer_size=50, normalize_observations=True)),
     "images": (
         "FuseImage-v0",
-        DQNConfig(**SHARED, network="conv", norm="batch", buffer_size=50, prioritised="lap", n_steps=3, double_q=True),
+        DQNConfig(
+            **SHARED | {"network": "conv", "norm": "batch", "buffer_size": 50, "updates_per_step": 0.25},
+            **{"prioritised": "lap", "n_steps": 3, "double_q": True},
+        ),
     ),
 }
 FIRST, *OTHERS = CASES

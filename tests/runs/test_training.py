@@ -209,25 +209,23 @@ def test_resuming_from_an_older_checkpoint_removes_newer_ones(finished, tmp_path
     assert column(run, "evaluations")[-2:] == [900, 1000]
 
 
+@pytest.fixture(scope="module")
+def first_branch(registered, tmp_path_factory):
+    """A run whose evaluations return 1, 3, 2, 9 at 300, ..., 1200."""
+    Scripted.returns = (1.0, 3.0, 2.0, 9.0)
+    config = TINY.replace(learning_rate_schedule="linear")
+    root, options = tmp_path_factory.mktemp("branches"), {"evaluation_interval": 300, "evaluation_episodes": 1}
+    return train("Scripted-v0", config, seed=7, total_timesteps=1200, root=root, progress_bar=False, **options)
+
+
 @pytest.mark.parametrize(
     ("returns", "best"),
     [((4.0, 0.0), 1200), ((2.5, 0.0), 1200), ((0.5, 2.5), 1500)],
     ids=["better than before", "at the same step", "later"],
 )
-def test_the_best_checkpoint_of_a_discarded_branch_is_replaced(returns, best, registered, tmp_path):
-    """The first branch returns 1, 3, 2, 9 at 300, ..., 1200: its best is at 1200, and the run is resumed from 900."""
-    Scripted.returns = (1.0, 3.0, 2.0, 9.0)
-    config = TINY.replace(learning_rate_schedule="linear")
-    run = train(
-        "Scripted-v0",
-        config,
-        seed=7,
-        total_timesteps=1200,
-        root=tmp_path,
-        evaluation_interval=300,
-        evaluation_episodes=1,
-        progress_bar=False,
-    )
+def test_the_best_checkpoint_of_a_discarded_branch_is_replaced(returns, best, first_branch, tmp_path):
+    """The first branch's best is at 1200, and the run is resumed from 900."""
+    run = shutil.copytree(first_branch, tmp_path / "run")
     discarded = DDPG.load(run, which="best").get_parameters()
     Scripted.returns = returns
     with pytest.warns(UserWarning, match="step 1200.*step 900.*step 600"):
