@@ -57,14 +57,16 @@ TRIED_ELSEWHERE = {
 # These take long, need a screen, or have tests of their own. Here it is enough that a command line is valid and the
 # work would begin.
 LONG = (
-    "ddpg.runs.training.train",
-    "ddpg.runs.training.resume",
     "ddpg.laboratory.compare.compare_paths",
+    "ddpg.laboratory.flow.trace_update",
     "ddpg.runs.plotting.plot_curves",
     "ddpg.runs.plotting.plot_diagnostics",
+    "ddpg.runs.saved_policy.RunPolicy.check_critic",
     "ddpg.runs.saved_policy.SavedPolicy.evaluate",
     "ddpg.runs.saved_policy.SavedPolicy.record",
     "ddpg.runs.saved_policy.SavedPolicy.watch",
+    "ddpg.runs.training.resume",
+    "ddpg.runs.training.train",
     "ddpg.studies.scheduler.run_study",
     "ddpg.studies.study_folder.read_cells",
     "ddpg.studies.tuning.run_tuning",
