@@ -26,6 +26,7 @@ def environments():
 def small_run(root, steps, *words):
     """Return the arguments of a short run of NoPreset-v0 with small networks and few updates."""
     small = {"hidden": 8, "batch-size": 4, "evaluation-episodes": 1, "updates-per-step": 0.02, "atoms": 4, "root": root}
+    small["n-critics"] = 1
     options = [word for name, value in small.items() for word in (f"--{name}", str(value))]
     run = ["train", "NoPreset-v0", "--total-timesteps", str(steps), "--no-jit", "--no-progress-bar"]
     return [*run, *options, *words]
