@@ -218,12 +218,12 @@ def swinging(config, **networks):
 
 LITTLE = SMALL | {"hidden": (8,), "batch_size": 8, "gamma": 0.5, "updates_per_call": 1, "output_init": "fan_in"}
 LITTLE |= {"jit": False}
-IN_EVERY_RUN = ("n_critics=2", "critic=distributional", "td_target=placeholder", "everything")
+IN_EVERY_RUN = ("critic=distributional", "td_target=placeholder", "everything")
 CASES = {
     **{f"{name}={value}": needs | {name: value} for name, value, needs in OPTIONS},
     **{"=".join(path): dict([path]) for path in PATHS},
     "block=residual": {"block": "residual", "hidden": (8, 8)},
-    "everything": {"n_critics": 3, "policy_delay": 4, "prioritised": "proportional", "n_steps": 3, "norm": "batch"},
+    "everything": {"n_critics": 2, "policy_delay": 4, "prioritised": "proportional", "n_steps": 3, "norm": "batch"},
 }
 
 
@@ -246,7 +246,9 @@ def test_diagnostics_with_every_option_and_path(case):
         check_all_present(agent)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("hausknecht2016", "td3"))) for name in RECIPES]
+)
 def test_diagnostics_of_every_recipe(recipe):
     options = recipe_options(recipe, DDPGConfig, "Swing")
     kept = {name: LITTLE[name] for name in ("batch_size", "buffer_size", "gamma")} | {"hidden": (8, 8)}
@@ -271,7 +273,7 @@ def test_custom_networks_are_measured_at_their_last_layer():
 
 def test_measuring_changes_nothing_and_uses_a_generator_of_its_own():
     """Statistics of the critics, priorities and the count of updates stay the same, too."""
-    options = {"norm": "renorm", "prioritised": "proportional", "n_critics": 2, "policy_delay": 2, "n_steps": 3}
+    options = {"norm": "renorm", "prioritised": "proportional", "policy_delay": 2, "n_steps": 3}
     with swinging(DDPGConfig(**LITTLE | options | {"target": "none", "target_policy_noise": 0.2})) as agent:
         agent.update(5)
 
