@@ -45,7 +45,7 @@ JOINT = {"target": "none", "norm": "renorm", "n_critics": 2, "policy_delay": 2}
     ("options", "driver"),
     [
         *(pytest.param({"norm": "layer"}, driver, marks=[pytest.mark.slow] * (driver == "xla")) for driver in DRIVERS),
-        (JOINT, "native"),
+        (JOINT, "uncompiled"),
     ],
     ids=str,
 )
