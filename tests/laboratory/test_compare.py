@@ -418,6 +418,7 @@ def test_the_command_refuses_an_unknown_environment_in_one_line(capsys):
 def test_a_gradient_of_zeros_equals_itself(seed, monkeypatch):
     """With two samples, standardised pre-activations are ±1: at the box's border, where zeroing gives 0."""
     monkeypatch.setattr(compare, "_compiled", lambda *_: None)
+    monkeypatch.setattr(compare, "BOUNDINGS", ("squashing", "zeroing"))
     with gym.make("Pendulum-v1") as env:
         report = compare_paths(env, DDPGConfig(hidden=(8,), batch_size=2), seed=seed, td_targets={})
     zeros = [row for row in report["policy"] if row["gradient_norm"] == 0]
