@@ -12,8 +12,16 @@ from ddpg import DDPG, DDPGConfig
 GOLDEN = Path(__file__).parents[1] / "golden" / "plain_runs.npz"
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["uncompiled", "compiled"])
-@pytest.mark.parametrize("name", RUNS)
+# Slow: test_native and test_dqn compare such compiled updates with uncompiled ones.
+LONG = ("ddpg_other_paths-compiled", "dqn-compiled")
+CASES = [
+    pytest.param(name, jit, id=case, marks=[pytest.mark.slow] * (case in LONG))
+    for name in RUNS
+    for jit, case in ((False, f"{name}-uncompiled"), (True, f"{name}-compiled"))
+]
+
+
+@pytest.mark.parametrize(("name", "jit"), CASES)
 def test_same_seed_same_numbers_as_before(name, jit):
     """An additional random number would change all later actions, an additional term the weights."""
     with np.load(GOLDEN) as stored:

@@ -73,7 +73,11 @@ def assert_acts_natively(agent):
         assert_same_action(agent.predict(observation)[0], unbatch(batch))
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+# Slow: each is one operation, which test_every_operation_of_the_numpy_program_can_be_compiled compiles.
+LONG = ("elu", "selu", "sigmoid", "softplus", "softsign")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in OPTIONS])
 def test_every_network(name):
     assert_acts_natively(make_agent(**OPTIONS[name]))
 

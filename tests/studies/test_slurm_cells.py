@@ -116,7 +116,13 @@ def test_out_of_memory_is_a_failure_until_retried(slurm, stubbed):
     assert "--mem=4G" in slurm.calls("sbatch")[-1]
 
 
-@pytest.mark.parametrize("state", sorted(ENDED - {"COMPLETED", "CANCELLED", "FAILED", "OUT_OF_MEMORY"}))
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(state, marks=[pytest.mark.slow] * (state not in ("NODE_FAIL", "TIMEOUT")))
+        for state in sorted(ENDED - {"COMPLETED", "CANCELLED", "FAILED", "OUT_OF_MEMORY"})
+    ],
+)
 def test_a_job_that_slurm_ended_is_submitted_again(state, slurm, stubbed, capsys):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING", state]})
