@@ -1,6 +1,7 @@
 """The sampler of random mutants: its mutations, each of which changes one place."""
 
 import ast
+import functools
 import importlib
 import sys
 from pathlib import Path
@@ -131,7 +132,8 @@ def test_lines_that_run_a_mutation():
     assert lines["3 -> 4"] == (range(4, 7), False)
 
 
-def test_a_sample_depends_on_its_seed_and_every_mutant_can_be_made():
+def test_a_sample_depends_on_its_seed_and_every_mutant_can_be_made(monkeypatch):
+    monkeypatch.setattr(mutations, "all_statements", functools.cache(mutations.all_statements))  # seconds per call
     sample = random_mutants.sample(60, 1)
     assert len({mutant.name for mutant in sample}) == 60
     assert random_mutants.sample(20, 1) == sample[:20]
