@@ -45,7 +45,6 @@ CONFIG = DDPGConfig(
     updates_per_step=0.5,
     jit=False,
     bc_alpha=2.5,
-    n_critics=2,
     policy_delay=2,
     target_policy_noise=0.2,
     normalize_observations=True,

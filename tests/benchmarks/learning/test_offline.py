@@ -25,7 +25,7 @@ def test_episodes_are_collected_and_the_last_is_cut():
 
 def test_a_small_study(tmp_path, monkeypatch):
     """Both methods on one data set; TD3+BC has returns after its updates and after fine-tuning."""
-    small = {"hidden": (4,), "batch_size": 4, "jit": False}
+    small = {"hidden": (4,), "batch_size": 4, "jit": False, "n_critics": 1}
     setting = Setting(medium=5, expert=6, transitions=9, updates=8, steps=7, seeds=[0], changes=small)
     monkeypatch.setattr(offline, "EPISODES", 3)
     monkeypatch.setattr(offline, "RESULTS", tmp_path / "offline.csv")
