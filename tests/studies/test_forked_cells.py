@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 from refusals import refuses
@@ -15,7 +16,7 @@ from ddpg.studies import forked_cells
 from ddpg.studies.cell_process import COMMAND, LocalEngine, cell_environment
 from ddpg.studies.forked_cells import CellServer
 
-RUN = ("train", "Pendulum-v1", "--seed", "3", "--hidden", "8", "--batch-size", "8", "--no-progress-bar")
+RUN = ("train", "Pendulum-v1", "--seed", "3", "--hidden", "8", "--batch-size", "8", "--no-jit", "--no-progress-bar")
 SHORT = (*RUN, "--total-timesteps", "200", "--learning-starts", "50", "--evaluation-episodes", "1")
 LONG = (*RUN, "--total-timesteps", "1000000", "--evaluation-interval", "100000")
 
@@ -107,6 +108,7 @@ def test_cells_end_when_their_server_is_killed(tmp_path):
     cell = start(server, tmp_path, *LONG, "--root", str(tmp_path))
     while not (tmp_path / "Pendulum-v1").exists():
         assert cell.poll() is None
+        time.sleep(0.05)
     server._process.send_signal(signal.SIGSTOP)
     cell.terminate()  # the stopped server never reads this
     server._process.kill()

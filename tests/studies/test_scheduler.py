@@ -351,6 +351,7 @@ def test_a_module_in_the_working_directory_shadows_no_other(tmp_path):
     for name in ("random", "tyro"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('of the working directory')")
     words = ["train", "own:Own-v0", "--recipe", "ddpg", "--total-timesteps", "3", "--evaluation-episodes", "1"]
+    words += ["--hidden", "4", "--no-jit"]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [*COMMAND, *words, "--no-progress-bar"],
