@@ -16,6 +16,11 @@ def test_compare_by_hand():
     assert gradient_checks.compare({"other": other}, one) == {"other": 1.0}
 
 
+@pytest.mark.parametrize("nothing", [[], [np.zeros((0, 3))]])
+def test_no_numbers_differ_by_0(nothing):
+    assert gradient_checks.compare({"one": nothing, "other": nothing}, "one") == {"one": 0.0, "other": 0.0}
+
+
 def test_compare_runs_tensors_and_pairs(session):
     x = tf.constant([2.0, 3.0])
     tensors = tf.gradients(tf.reduce_sum(x**2), [x])

@@ -126,7 +126,7 @@ def test_an_evaluation_that_is_due_at_a_signal_is_made_on_resume(uninterrupted, 
 
 
 def test_stopping_does_not_wait_for_a_long_episode(uninterrupted, at, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run_loop.GracefulStop.__init__, "__defaults__", (0.0,))
+    monkeypatch.setattr(run_loop, "PATIENCE", 0.0)
     ends = [int(row["timesteps"]) for row in read_table(uninterrupted / "episodes.csv")]
     begun = next(end for end, after in itertools.pairwise(ends) if end >= 65 and after - end >= 3)
     at(begun + 1, lambda: send(signal.SIGINT))
@@ -158,7 +158,7 @@ def endless_evaluations(after, action):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Eventful, "step", endless)
         patch.setattr(run_loop, "LAST_EVALUATION", 0.05)
-        patch.setattr(run_loop.GracefulStop.__init__, "__defaults__", (0.0,))
+        patch.setattr(run_loop, "PATIENCE", 0.0)
         yield
 
 
