@@ -2,13 +2,11 @@
 
 # ruff: noqa: E402 - environment variables are set before the imports that read them
 
-import functools
 import gc
 import os
 import shutil
 import signal
 import tempfile
-import threading
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -34,9 +32,7 @@ import tensorflow as tf
 from hypothesis import settings
 from tensorflow.python.util import tf_stack
 
-from ddpg.checkpoints import atomic_write
 from ddpg.learners.synced_session import SyncedSession
-from ddpg.runs import run_loop
 
 # The tests check correctness, not speed; a busy machine may be slow.
 settings.register_profile("unhurried", deadline=None)
@@ -62,37 +58,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
-
-class Drawing(threading.local):
-    """Whether this thread finishes a run, whose learning curve is then not drawn."""
-
-    skipped = False
-
-
-drawing = Drawing()
-_finish_run, _write_figure = run_loop.finish_run, atomic_write.write_figure
-
-
-@functools.wraps(_finish_run)
-def finish_run_undrawn(*arguments):
-    drawing.skipped = True
-    try:
-        return _finish_run(*arguments)
-    finally:
-        drawing.skipped = False
-
-
-def write_figure(path, figure):
-    if not drawing.skipped:
-        return _write_figure(path, figure)
-    points = [line.get_xydata().tolist() for axes in figure.axes for line in axes.lines]
-    atomic_write.write_bytes(path, repr(points).encode())
-    return path
-
-
-# Every run ends by drawing its learning curve, for a quarter of a second. test_main draws one, test_curves and
-# test_run_directory test the drawing, and processes that a test starts draw theirs.
-run_loop.finish_run, atomic_write.write_figure = finish_run_undrawn, write_figure
 
 # No test cuts the power, and waiting for the disk at several writes per checkpoint would cost 5 ms each.
 os.fsync = lambda descriptor: None
