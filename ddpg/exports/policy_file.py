@@ -25,7 +25,7 @@ from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.manifest import ArraySpec, Sha256
 from ddpg.checkpoints.safe_json import convert, one_of
 from ddpg.checkpoints.space_json import describe_space, restore_space
-from ddpg.errors import UsageError, brief
+from ddpg.errors import FileFault, UsageError, brief
 from ddpg.exports.export_dir import ABOUT, ACT, MARK, is_export
 from ddpg.interaction.action_mask import MaskedBox, check_masked_space
 from ddpg.interaction.actions import Actions, DiscreteActions, make_actions
@@ -186,7 +186,8 @@ def read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
     Observations that end in an action mask have a :class:`~ddpg.interaction.action_mask.MaskedBox`.
 
     Raises:
-        UsageError: if there is no such directory, a file is damaged, or its program does not fit its arrays and spaces.
+        FileFault: if a file is damaged.
+        UsageError: if there is no such directory, or the program does not fit its arrays and spaces.
     """
     try:
         with safe_json.advising("export the policy again"):
@@ -221,7 +222,7 @@ def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
         raise UsageError(f"{where} has format {safe_json.short_repr(found.get('format'))}, this version reads {FORMAT}")
     whole = convert(f"{where}:", found, _Policy)
     if safe_json.document_sha256(found, _DIGEST) != whole.policy_sha256:
-        raise UsageError(f"{where} does not match its own checksum: it was edited or damaged; export the policy again")
+        raise FileFault(f"{where} does not match its own checksum: it was edited or damaged; export the policy again")
     observation_space = restore_space(whole.observation_space, f"{where}: observation_space")
     action_space = restore_space(whole.action_space, f"{where}: action_space")
     try:

@@ -209,7 +209,7 @@ def check_integers(array: np.ndarray, dtype: np.dtype, what: str) -> None:
         place = tuple(np.argwhere(bad)[0].tolist())
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         raise UsageError(
-            f"{what} holds {array[place]} at index {list(place)}; its space is one of {dtype}: expected whole numbers "
+            f"{what} holds {array[place]} at index {list(place)}; its space is of {dtype}: expected whole numbers "
             f"from {least} to {most}, or a space of floats"
         )
 

@@ -10,6 +10,7 @@ from refusals import refuses
 import ddpg
 from benchmarks.faults import policies
 from ddpg import UsageError
+from ddpg.errors import FileFault
 from ddpg.exports import export_dir, policy_file
 from ddpg.exports.policy_file import SelfTest
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
@@ -39,6 +40,20 @@ def test_hundreds_of_forged_policies_are_refused_or_act_within_their_space(tmp_p
         found.append((source.name, what, *policies.outcome(folder)))
     assert [row for row in found if row[2] in ("NAN", "RAW")] == []
     assert {row[2] for row in found} >= {"acts", "refused", "refuses to act"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('"format"', '"format'), ('"MatMul"', '"AddV2"'), ("{", "[" * 500)],
+    ids=["JSON", "edited", "deep"],
+)
+def test_a_damaged_policy_is_a_fault_of_its_file(before, after, tmp_path):
+    """So ``ddpg evaluate`` ends with the status of damaged files."""
+    folder = write_policy(tmp_path / "it", [ProgramStep("MatMul", (0, 1), 2)], {1: MATRIX})
+    path = folder / "policy.json"
+    path.write_text(path.read_text().replace(before, after, 1))
+    with refuses(FileFault, "policy.json export the policy again"):
+        ddpg.load_policy(folder)
 
 
 def test_an_array_in_the_register_of_the_observations_is_refused(tmp_path):
