@@ -24,6 +24,7 @@ OPTIONS = [
     ("weight_projection", True, {}),
     ("affine_projection", True, {"norm": "layer"}),
     ("block", "residual", {}),
+    ("critic_hidden", (5, 3), {}),
     ("norm", "layer", {}),
     ("norm", "rms", {}),
     ("parameter_noise", 0.2, {}),

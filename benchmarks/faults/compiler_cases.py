@@ -17,6 +17,7 @@ SIZE_SHARES = (0.24, 0.32, 0.32, 0.115, 0.005)
 OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "activation": (0.5, ("tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")),
     "norm": (0.5, ("layer", "rms", "batch", "renorm", "renorm_soft", "renorm_preactivation")),
+    "critic_hidden": (0.2, ((5,), (7, 3), (97, 33))),
     "critic_norm": (0.3, (None, "layer", "rms", "batch", "renorm", "renorm_soft", "renorm_preactivation")),
     "block": (0.2, ("residual",)),
     "output_init": (0.3, ("fan_in",)),

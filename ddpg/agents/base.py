@@ -431,7 +431,8 @@ class Agent(TFAgent, abc.ABC):
         """Return one line: spaces, networks, steps and updates so far."""
         spaces_text = f"{_format_space(self.observation_space)} -> {_format_space(self.action_space)}"
         own = " and ".join(self.config.own_networks)
-        layers = f"{own} of its own" if own else f"hidden layers of {'-'.join(map(str, self.config.hidden))}"
+        sizes = " and ".join(dict.fromkeys("-".join(map(str, hidden)) for _, hidden in self.config.described_layers))
+        layers = f"{own} of its own" if own else f"hidden layers of {sizes}"
         update = type(self.symbolic_update).__name__.removesuffix("Update")
         parts = [
             *([f"as {update}"] if update != type(self).__name__ else []),

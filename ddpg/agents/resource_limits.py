@@ -10,7 +10,7 @@ is fine for a run of ten thousand steps on any machine.
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -56,23 +56,21 @@ def check_options(
 
     observations, actions = map(_flat_size, spaces)
     row, numbers = _transition_bytes(spaces), sum(array.size for array in variables.values())
-    if described := _described_networks(config):
+    for name, hidden in config.described_layers:
         # Each layer has weights and biases, and so does its copy in the target network.
-        layers = max(LAYERS, len(variables) // (4 * described))
-        if len(config.hidden) > layers:
-            raise refuse(
-                "hidden", f"has {len(config.hidden)} layers; its {len(variables)} variables make at most {layers}"
-            )
-        asked = _count_weights(config, spaces[0], observations, actions)
+        layers = max(LAYERS, len(variables) // 4)
+        if len(hidden) > layers:
+            raise refuse(name, f"has {len(hidden)} layers; its {len(variables)} variables make at most {layers}")
+        asked = _count_weights(config, hidden, spaces[0], observations, actions)
         if asked > max(NUMBERS, numbers):
             raise refuse(
-                "hidden",
+                name,
                 f"makes a network of at least {asked} numbers for these spaces, but its variables hold only {numbers}",
             )
     if getattr(config, "n_critics", 1) > max(LAYERS, len(variables) // 4):  # each: weights, biases and targets
         raise refuse("n_critics", f"is more than its {len(variables)} variables make")
-    has_atoms = getattr(config, "critic", "scalar") != "scalar"
-    if has_atoms and config.hidden[-1] * config.atoms > max(NUMBERS, numbers):  # type: ignore[attr-defined]  # DDPG's
+    has_atoms = isinstance(config, DDPGConfig) and config.critic != "scalar"
+    if has_atoms and config.hidden_of_critics[-1] * config.atoms > max(NUMBERS, numbers):  # type: ignore[attr-defined]
         raise refuse("atoms", f"makes an output layer of more numbers than its variables hold, {numbers}")
     if config.updates_per_step > UPDATES_PER_STEP:
         raise refuse("updates_per_step", f"is more than {UPDATES_PER_STEP}")
@@ -168,19 +166,14 @@ def _transition_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
 def _network_bytes(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], learning: bool) -> int:
     """Return a lower bound of the bytes of the networks that the options describe and, if ``learning``, of updates."""
     observations, actions = map(_flat_size, spaces)
-    count = _described_networks(config)
+    networks = [hidden for _, hidden in config.described_layers]
     slots = _SLOTS.get(config.optimizer, 0) if isinstance(config.optimizer, str) else 0
     copies = 2 + slots  # the network itself, and its moving average
-    weights = _count_weights(config, spaces[0], observations, actions) * count
+    weights = sum(_count_weights(config, hidden, spaces[0], observations, actions) for hidden in networks)
     if not learning:
         return 4 * weights * copies
     # Updates add the gradients and, for a minibatch, every layer's outputs and the gradients with respect to them.
-    return 4 * (weights * (copies + 1) + 2 * config.batch_size * sum(config.hidden) * count)
-
-
-def _described_networks(config: AgentConfig) -> int:
-    """Return how many networks ``hidden`` describes: DDPG's two or DQN's one, without those with the user's layers."""
-    return (2 if isinstance(config, DDPGConfig) else 1) - len(config.own_networks)
+    return 4 * (weights * (copies + 1) + 2 * config.batch_size * sum(map(sum, networks)))
 
 
 def _beyond_int32(config: AgentConfig) -> list[tuple[str, int]]:
@@ -198,11 +191,13 @@ def _flat_size(space: gym.Space) -> int:
     return sum(map(_flat_size, getattr(space, "spaces", ())))
 
 
-def _count_weights(config: AgentConfig, space: gym.Space, observations: int, actions: int) -> int:
-    """Return a lower bound of the number of weights of one network, for these sizes of observations and actions."""
+def _count_weights(
+    config: AgentConfig, hidden: Sequence[int], space: gym.Space, observations: int, actions: int
+) -> int:
+    """Return a lower bound of the number of weights of a network with these hidden layers, observations and actions."""
     features = observations
     if getattr(config, "network", "mlp") == "conv":
         height, width = (*(space.shape or ()), 1, 1)[:2]
         features = 32 * (height // 4) * (width // 4)  # after the convolutions of ddpg.networks.layers.conv
-    layers = [features, *config.hidden, actions]
+    layers = [features, *hidden, actions]
     return sum(inputs * outputs for inputs, outputs in itertools.pairwise(layers))

@@ -165,7 +165,9 @@ def critic_layers(config: DDPGConfig) -> Callable:
     """Return a critic's hidden layers: those that ``config`` describes, or the user's own if it holds some."""
     if own := own_layers("critic_network", config.critic_network):
         return own
-    return BLOCKS[config.block](config.hidden, config.activation, config.norm_of_critics, config.action_layer)
+    return BLOCKS[config.block](
+        config.hidden_of_critics, config.activation, config.norm_of_critics, config.action_layer
+    )
 
 
 def make_actor(config: DDPGConfig, spaces: Spaces) -> ActorNetwork:

@@ -53,7 +53,7 @@ _FINEST = 64 * 2.0**-23  # smallest distance of two values of a support, as a sh
 
 @dataclasses.dataclass(frozen=True)
 class CriticOptions(Options):
-    """Options of the critics alone: kind, normalisation and weight decay; see :mod:`ddpg.networks.critic`."""
+    """Options of the critics alone: kind, layers, normalisation and weight decay; see :mod:`ddpg.networks.critic`."""
 
     critic: str = _critics(
         "scalar",
@@ -67,6 +67,9 @@ class CriticOptions(Options):
     target_spread: float = _critics(
         0.0, "categorical: standard deviation of the target, in distances between values (HL-Gauss: 0.75); 0: two-hot"
     )
+    critic_hidden: tuple[int, ...] | None = _critics(
+        None, "units of the critics' hidden layers; none: as hidden", max_items=64
+    )
     critic_norm: str | None = _critics(
         "same", "normalisation of the critics' hidden layers; same: as norm", ("same", *NORMS)
     )
@@ -75,6 +78,7 @@ class CriticOptions(Options):
     def __post_init__(self):
         super().__post_init__()
         self._check_at_least(2, "atoms")
+        self._check_layers("critic_hidden")
         self._check(-math.inf < self.v_min < self.v_max < math.inf, "v_min", f"finite and below v_max={self.v_max!r}")
         finest = _FINEST * max(abs(self.v_min), abs(self.v_max))
         self._check(
@@ -233,7 +237,7 @@ class AgentConfig(Options):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check(bool(self.hidden) and min(self.hidden) >= 1, "hidden", "layers of at least 1 unit")
+        self._check_layers("hidden")
         self._check_fractions("gamma")
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
         self._check_positive("updates_per_step", "step_timeout", "max_gradient_norm", "clip_delta")
@@ -307,6 +311,16 @@ class AgentConfig(Options):
         return [name for name in NETWORKS if getattr(self, name, None) is not None]
 
     @property
+    def described_layers(self) -> list[tuple[str, tuple[int, ...]]]:
+        """For each network whose hidden layers options describe: the option that sets their units, and these."""
+        described = [name for name in NETWORKS if getattr(self, name, self) is None]
+        return [(self._option_of_layers(name), getattr(self, self._option_of_layers(name))) for name in described]
+
+    def _option_of_layers(self, network: str) -> str:
+        """Return the option that sets the units of a network's layers (:data:`NETWORKS`)."""
+        return "hidden"
+
+    @property
     def affine_projected(self) -> list[str]:
         """The networks to which ``affine_projection`` applies: those with norms, and those with the user's own layers.
 
@@ -355,8 +369,8 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     )
     critic_network: str | Callable | None = _networks(
         None,
-        "a function of your own that makes the critics' hidden layers; none: made by hidden, activation, critic_norm, "
-        "block and action_layer",
+        "a function of your own that makes the critics' hidden layers; none: made by critic_hidden, activation, "
+        "critic_norm, block and action_layer",
         arguments="states, actions",
         metavar="MODULE:NAME",
     )
@@ -418,9 +432,18 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     )
 
     @property
+    def hidden_of_critics(self) -> tuple[int, ...]:
+        """``critic_hidden``, or ``hidden`` if ``critic_hidden`` is None."""
+        return self.hidden if self.critic_hidden is None else self.critic_hidden
+
+    @property
     def norm_of_critics(self) -> str | None:
         """``critic_norm``, or ``norm`` if ``critic_norm`` is ``"same"``."""
         return self.norm if self.critic_norm == "same" else self.critic_norm
+
+    def _option_of_layers(self, network: str) -> str:
+        """See :meth:`AgentConfig._option_of_layers`."""
+        return "critic_hidden" if network == "critic_network" and self.critic_hidden is not None else "hidden"
 
     def _norm_of(self, network: str) -> str | None:
         """See :meth:`AgentConfig._norm_of`."""
@@ -484,8 +507,8 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
             make_noise(self.noise, self.noise_scale, self.noise_theta, self.noise_dt, (1, 1))
         self._check_fractions("exploration_initial", "exploration_final")
         if self.critic_network is None:
-            layers = len(self.hidden)
-            below = f"below {layers}, the number of layers in hidden; with layers of your own give critic_network too"
+            layers, name = len(self.hidden_of_critics), "hidden" if self.critic_hidden is None else "critic_hidden"
+            below = f"below {layers}, the number of layers in {name}; with layers of your own give critic_network too"
             self._check(self.action_layer < layers, "action_layer", below)
         if self.pre_activation_penalty and self.bounding in ("inverting", "zeroing"):
             raise UsageError(

@@ -169,6 +169,8 @@ _RENAMED: dict[tuple[str, ...], str] = {
     "load_checkpoint_step",
     ("config",): "config_file conf conf_file cfg hyperparams_file yaml_file",
     ("progress_bar",): "progress p no_progress",
+    ("critic_hidden",): "qf critic_hidden_size critic_hidden_sizes critic_hidden_dim critic_hidden_dims critic_layers "
+    "critic_units critic_net_arch",
     ("hidden",): "net_arch hidden_size hidden_sizes hidden_dim hidden_dims hidden_units hidden_layers layers hid "
     "num_units n_hidden layer_size mlp_units architecture network_arch units",
     ("activation",): "activation_fn activation_function act nonlinearity",

@@ -113,6 +113,11 @@ class Options:
         for name in names:
             self._check(getattr(self, name) >= least, name, f"at least {least}")
 
+    def _check_layers(self, name: str) -> None:
+        units = getattr(self, name)
+        expected = f"layers of at least 1 unit{self._or_none(name)}"
+        self._check(units is None or (bool(units) and min(units) >= 1), name, expected)
+
     def _check_positive(self, *names: str) -> None:
         for name in names:
             value = getattr(self, name)

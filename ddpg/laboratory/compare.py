@@ -201,8 +201,8 @@ def compare_paths(
         progress_bar: show how many paths are built and measured.
 
     Returns:
-        What ``ddpg paths --json`` prints: ``seed``, ``batch_size``, ``hidden``; ``outside``, for each
-        bounding the share of actions outside their box; ``td`` and ``policy``, lists of rows with
+        What ``ddpg paths --json`` prints: ``seed``, ``batch_size``, ``hidden``, ``critic_hidden``; ``outside``, for
+        each bounding the share of actions outside their box; ``td`` and ``policy``, lists of rows with
 
         - ``gradient_norm``: over all weights, in float32;
         - ``difference``: from the first path, over all weights: ``max_abs``, ``max_relative`` (to the first path's
@@ -243,6 +243,7 @@ def compare_paths(
             "seed": fixture.seed,
             "batch_size": config.batch_size,
             "hidden": list(config.hidden),
+            "critic_hidden": list(config.hidden_of_critics),
             "outside": fixture.outside(),
             "td": _compared(td, shown.update),
             "policy": [

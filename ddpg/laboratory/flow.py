@@ -415,10 +415,10 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
         seed: of weights, actions and minibatch; ``None``: random.
 
     Returns:
-        ``seed``, ``batch_size``, ``hidden``, ``options`` (those of ``config`` that differ from the defaults),
-        ``not_traced`` (those of ``config`` that were fixed at another value and would change a number), and ``critic``
-        and ``actor``: the edges of their steps, see :class:`ddpg.laboratory.flow.Edge`, with their ``norm`` in place of
-        the gradients.
+        ``seed``, ``batch_size``, ``hidden``, ``critic_hidden``, ``options`` (those of ``config`` that differ from the
+        defaults), ``not_traced`` (those of ``config`` that were fixed at another value and would change a number), and
+        ``critic`` and ``actor``: the edges of their steps, see :class:`ddpg.laboratory.flow.Edge`, with their ``norm``
+        in place of the gradients.
 
     Raises:
         UsageError: if the options do not fit ``env``.
@@ -445,6 +445,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
                 "seed": agent.seed,
                 "batch_size": config.batch_size,
                 "hidden": list(config.hidden),
+                "critic_hidden": list(config.hidden_of_critics),
                 "options": {name: value for name, value in changed.items() if name not in not_traced},
                 "not_traced": {name: changed[name] for name in not_traced},
                 "critic": _critic_step(agent, update, recorder, batch, values),

@@ -43,8 +43,9 @@ def _edges(edges: Sequence[Mapping[str, Any]], step: str) -> str:
 
 
 def _about(report: Mapping[str, Any]) -> str:
-    about = [f"seed {report['seed']}", f"hidden layers of {', '.join(map(str, report['hidden']))}"]
-    about += [f"a minibatch of {report['batch_size']}"]
+    actor, critics = (", ".join(map(str, report[name])) for name in ("hidden", "critic_hidden"))
+    layers = f"hidden layers of {actor}" + f" (critics: {critics})" * (critics != actor)
+    about = [f"seed {report['seed']}", layers, f"a minibatch of {report['batch_size']}"]
     return f"{report.get('env_id', 'gradient paths')}: {'; '.join(about)}"
 
 

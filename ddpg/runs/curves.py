@@ -32,7 +32,7 @@ _RUN_SETTINGS = (
     *("dataset", "offline_timesteps"),
 )
 # Options that describe the supplied hidden layers.
-_LAYERS = ("hidden", "activation", "norm", "critic_norm", "block", "action_layer", "network")
+_LAYERS = ("hidden", "critic_hidden", "activation", "norm", "critic_norm", "block", "action_layer", "network")
 
 
 @dataclasses.dataclass(frozen=True)

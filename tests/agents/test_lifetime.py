@@ -31,6 +31,8 @@ def agents():
 def test_repr_is_one_descriptive_line(agents):
     text = repr(agents[0])
     assert text == "DDPG(as TD3, Box(2,) -> Box(1,), hidden layers of 4-3, 6 steps, 3 updates)"
+    agent = DDPG(SPACES, CONFIG.replace(critic_hidden=(5,), n_critics=1, policy_delay=1), seed=0)
+    assert "Box(1,), hidden layers of 4-3 and 5, 0 steps" in repr(agent)
     agent = DQN((OBSERVATIONS, gym.spaces.Discrete(3)), DQNConfig(hidden=(4,)), seed=0)
     assert repr(agent) == "DQN(Box(2,) -> Discrete(3), hidden layers of 4, 0 steps, 0 updates)"
 

@@ -48,6 +48,7 @@ def test_networks_must_fit(memory):
     memory(4 * 4 * weights - 1)
     with refuses(UsageError, "hidden=(1000000,) 0.4 GB 0.4 GB"):
         resource_limits.check_memory(wide, SPACES)
+    resource_limits.check_memory(wide.replace(critic_hidden=(999_999,)), SPACES)
     resource_limits.check_memory(wide.replace(actor_network=lambda states: states), SPACES)
     resource_limits.check_memory(wide.replace(optimizer="sgd"), SPACES)
     resource_limits.check_memory(DQNConfig(hidden=(1_000_000,)), (SPACES[0], gym.spaces.Discrete(2)))
@@ -57,6 +58,8 @@ def test_networks_must_fit(memory):
     memory(learning - 1)
     with refuses(UsageError, "GB"):
         resource_limits.check_memory(wide, SPACES, rows=10)
+    wide_critic = wide.replace(hidden=(1,), critic_hidden=(999_999,))
+    assert resource_limits._network_bytes(wide_critic, SPACES, learning=True) == (learning - 10 * ROW) // 2
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from ddpg.replay.minibatch import Batch
 
 CONFIG = DDPGConfig(
     hidden=(8, 6),
+    critic_hidden=(5, 7),
     gamma=0.9,
     tau=0.1,
     actor_learning_rate=1e-2,

@@ -170,6 +170,18 @@ def test_the_least_of_plain_ddpg_by_hand():
     assert need.pass_bytes == 4 * (activations + (55 + 53) * 9)  # the critic has 55 weights and biases, the actor 53
 
 
+def test_the_least_of_a_critic_with_layers_of_its_own_by_hand():
+    """As above with a critic 5-6-1: one row of its forward pass takes 2·30 operations, in one product."""
+    need = least(DDPGConfig(**SMALL, critic_hidden=(6,)), 3, 2)
+    y = 8 * (84 + 60)
+    critic = 8 * (60 + 60)  # forward and weights' gradients; there is no gradient between layers
+    actor = 8 * (84 + 60 + 2 * 2 * 6 + 84 + 60)
+    assert need.flop == y + critic + actor
+    # y: 9 units of the actor; Q's 6 are only written. Critic: 6 written, 2·6 for the gradient; actor: 18 + 27.
+    activations = 8 * ((18 + 6) + 18 + (18 + 27) + 18)
+    assert need.pass_bytes == 4 * (activations + (43 + 53) * 9)
+
+
 def test_the_least_of_a_joint_pass_by_hand():
     """Two critics 5-4-5-16 on 8 + 8 rows of 2·(20 + 20 + 80) = 240 operations; the actor in every third update."""
     config = DDPGConfig(

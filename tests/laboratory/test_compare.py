@@ -397,6 +397,8 @@ def test_the_command_prints_a_report_and_draws_a_picture(printed):
 def test_the_tables_list_every_path(report):
     lines = paths_text(report).splitlines()
     assert lines[0] == "Pendulum-v1: seed 0; hidden layers of 12, 8; a minibatch of 50"
+    wider = paths_text({**report, "critic_hidden": [20, 9]}).splitlines()
+    assert wider == [lines[0].replace("12, 8", "12, 8 (critics: 20, 9)"), *lines[1:]]
     assert lines[1].startswith("actions outside their box: squashing 0%, inverting ")
     assert lines[3].split()[:3] == ["td_target", "norm", "difference"]
     assert next(line for line in lines if line.startswith("residual_gradient")).split()[3] == "≠"

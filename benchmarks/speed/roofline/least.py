@@ -57,7 +57,7 @@ def least(config: Any, observations: int, actions: int) -> Least:
     """
     actor = layers((observations, *config.hidden, actions))
     outputs = 1 if config.critic == "scalar" else config.atoms
-    critic = layers((observations, *config.hidden, outputs), config.action_layer, actions)
+    critic = layers((observations, *config.hidden_of_critics, outputs), config.action_layer, actions)
     rows, count, delay = config.batch_size, config.n_critics, config.policy_delay
     joint = rows * (
         2 if config.joint_pass else 1
@@ -76,14 +76,15 @@ def least(config: Any, observations: int, actions: int) -> Least:
 
 def _numbers(config: Any, actor: Sequence[Layer], critic: Sequence[Layer], joint: int) -> float:
     """Return how many floats the passes read and write."""
-    rows, count, delay, units = config.batch_size, config.n_critics, config.policy_delay, sum(config.hidden)
-    short = config.hidden[-1] if critic[-1][1] == 1 else 0  # Q is summed in the pass that computes its layer's inputs
-    both = (FORWARD + BACKWARD) * units
-    of_critic = both - 2 * short
-    normalised = sum(STATISTICS) * units
-    y = FORWARD * units + (count * (FORWARD * units - short) if joint == rows else 0)
-    critics = of_critic + normalised * (config.norm_of_critics in RENORMS)
-    trained = both + normalised * (config.norm in RENORMS)
+    rows, count, delay = config.batch_size, config.n_critics, config.policy_delay
+    units, critic_units = sum(config.hidden), sum(config.hidden_of_critics)
+    # Q is summed in the pass that computes its layer's inputs.
+    short = config.hidden_of_critics[-1] if critic[-1][1] == 1 else 0
+    both, normalised = FORWARD + BACKWARD, sum(STATISTICS)  # for each unit
+    of_critic = both * critic_units - 2 * short
+    y = FORWARD * units + (count * (FORWARD * critic_units - short) if joint == rows else 0)
+    critics = of_critic + normalised * critic_units * (config.norm_of_critics in RENORMS)
+    trained = (both + normalised * (config.norm in RENORMS)) * units
     activations = rows * y + joint * count * critics + rows * (trained + of_critic) / delay
     averaged = AVERAGE * (config.target in ("ema", "joint_ema")) / delay
     steps = count * size(critic) * (ADAM + averaged) + size(actor) * (ADAM + AVERAGE * (config.target == "ema")) / delay
