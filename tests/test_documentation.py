@@ -183,7 +183,15 @@ def run_shell(block, where):
                 assert (ROOT / path).exists(), f"{where} names {path}"
 
 
-@pytest.mark.parametrize("name", [name for name, found in ALL.items() if found])
+# Pages whose code trains for seconds; what they use is tested elsewhere.
+TRAINING = {
+    f"docs/{name}.md" for name in ("offline", "variants", "how_to/pictures", "how_to/diagnose", "how_to/resume")
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING)) for name, found in ALL.items() if found]
+)
 def test_code_runs(name, trained, briefly, forgotten, tmp_path, monkeypatch, capsys):
     """The Python of a page from top to bottom in one namespace, in a directory with two finished runs."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)

@@ -247,7 +247,11 @@ def test_diagnostics_with_every_option_and_path(case):
 
 
 @pytest.mark.parametrize(
-    "recipe", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("hausknecht2016", "td3"))) for name in RECIPES]
+    "recipe",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("hausknecht2016", "lillicrap2015", "td3")))
+        for name in RECIPES
+    ],
 )
 def test_diagnostics_of_every_recipe(recipe):
     options = recipe_options(recipe, DDPGConfig, "Swing")

@@ -123,6 +123,7 @@ def test_the_default_buffer_size_fits_into_memory(tmp_path, monkeypatch, capsys)
         assert ("--buffer-size 90389" in err) == (size == 90_389)
 
 
+@pytest.mark.slow
 def test_a_run_records_its_buffer_size(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(memory_limit, "memory_limit", lambda: 2 * GB)
     small = ["--network", "conv", "--hidden", "4", "--batch-size", "2", "--updates-per-call", "1", "--no-jit"]

@@ -59,10 +59,17 @@ def test_one_step_by_hand(graph, session):
 # All drivers of a delayed actor; moving statistics with one driver that runs the graph. The last two variants have
 # another actor loss, which the average does not depend on.
 FOLLOWED = [
-    *((variant, "native") for variant in ("ddpg", "td3", "crossq", "online")),
-    *(pytest.param(variant, "native", marks=pytest.mark.slow) for variant in ("td3+bc", "inverting, surrogate")),
-    *(("td3", driver) for driver in DRIVERS if driver != "native"),
-    ("crossq", "uncompiled"),
+    *((variant, "native") for variant in ("ddpg", "online")),
+    *(
+        pytest.param(variant, "native", marks=pytest.mark.slow)
+        for variant in ("td3", "crossq", "td3+bc", "inverting, surrogate")
+    ),
+    *(
+        pytest.param("td3", driver, marks=[pytest.mark.slow] * (driver == "xla"))
+        for driver in DRIVERS
+        if driver != "native"
+    ),
+    pytest.param("crossq", "uncompiled", marks=pytest.mark.slow),
 ]
 
 

@@ -118,7 +118,8 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "td3")) for n in OPTIONS])
+@pytest.mark.slow  # test_native compares these drivers, too
+@pytest.mark.parametrize("name", OPTIONS)
 def test_drivers_agree(name):
     ends_of_drivers(DDPGConfig(hidden=(6,), **FEW, **OPTIONS[name]))
 

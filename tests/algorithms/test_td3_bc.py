@@ -103,7 +103,11 @@ WAYS = [
 @pytest.mark.parametrize(
     ("actors", "path", "bounding", "td_target", "jit"),
     [
-        pytest.param(actors, *way, marks=[pytest.mark.slow] * (actors is not ACTORS[0] and way is not WAYS[0]))
+        pytest.param(
+            actors,
+            *way,
+            marks=[pytest.mark.slow] * (way is WAYS[-1] or (actors is not ACTORS[0] and way is not WAYS[0])),
+        )
         for actors in ACTORS
         for way in (WAYS if actors is ACTORS[0] else (WAYS[0], WAYS[-1]))
     ],

@@ -189,5 +189,6 @@ ALL = DDPGConfig(
 )
 
 
+@pytest.mark.slow
 def test_drivers_agree_with_all_of_them():
     ends_of_drivers(ALL, compiled_within=1e-5)

@@ -66,6 +66,7 @@ def test_a_disturbed_sum_adds_two_random_halves():
     assert any((found != expected).any() for expected, found in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow"])
 def test_native_agrees_with_the_session(case, kinds):
     rivals = compilers.Rivals(case)
@@ -76,6 +77,7 @@ def test_native_agrees_with_the_session(case, kinds):
     assert {kind: wrong for kind, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_compiler_is_detected(monkeypatch):
     """Flags that once removed the guard of a gradient's norm and estimated 1/√0."""
     monkeypatch.setattr(llvm_builder, "ELEMENTWISE", "reassoc nsz arcp contract")
@@ -105,6 +107,7 @@ def test_the_float64_result_widens_the_tolerance_where_it_is_finite():
     assert compilers._compared({"w": np.float32([1.001, 2])}, expected, [expected]).wrong
 
 
+@pytest.mark.slow
 def test_the_float64_reference_agrees_with_float32_up_to_rounding():
     case = Case({"hidden": [3], "norm": "renorm", "target_policy_noise": 0.2}, updates=1)
     rivals = compilers.Rivals(case)

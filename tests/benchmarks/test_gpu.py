@@ -83,6 +83,7 @@ def test_the_page_has_training_with_every_case():
     assert found == gpu.training_table(), "run: python -m benchmarks.gpu --write"
 
 
+@pytest.mark.slow
 def test_training_is_measured_without_a_gpu():
     case = Case(None, (8, 8), 16, observations=17, actions=6)
     row = training.measured(case, 0.1)

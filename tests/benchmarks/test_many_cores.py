@@ -43,6 +43,7 @@ def exported():
     return {way: json.loads(json.dumps(many_cores.exported(SMALL, way))) for way in ways}
 
 
+@pytest.mark.slow
 def test_an_exported_update_computes_the_same_on_two_threads(exported):
     """The update changes weights, Adam's moments and targets; products alone change nothing."""
     one, shared, alone = (BareUpdate(description) for description in exported.values())

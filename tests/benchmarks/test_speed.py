@@ -273,6 +273,7 @@ def test_a_brief_task_makes_updates_if_the_full_one_does():
     assert task.brief().starts > task.brief().steps  # memory is measured without updates
 
 
+@pytest.mark.slow
 def test_brief_numbers_need_another_results_file(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["benchmarks.speed", "--brief"])
     with pytest.raises(SystemExit) as left:

@@ -31,6 +31,7 @@ def root(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_a_finished_run_becomes_an_entry(root, tmp_path, monkeypatch):
     monkeypatch.setattr(entries, "EPISODES", 4)
     assert [*entries.add_finished(root, tmp_path)] == ["LQR-v0: added"]
@@ -117,6 +118,7 @@ def test_an_error_is_printed_as_one_line(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == "error: the run of X differs from its preset\n"
 
 
+@pytest.mark.slow
 def test_the_picture_shows_moments_of_an_episode(tmp_path, monkeypatch):
     """At the start, after 5, 15 and 40 % of its steps, and at the end; Goal's episode has 1 step, Platform's 10."""
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")

@@ -221,7 +221,11 @@ def test_find_and_its_refusals(tmp_path):
 
 @pytest.mark.parametrize(
     "config",
-    [SMALL.replace(jit=True), STEPPED.replace(norm="batch"), STEPPED.replace(bounding="inverting")],
+    [
+        SMALL.replace(jit=True),
+        pytest.param(STEPPED.replace(norm="batch"), marks=pytest.mark.slow),
+        STEPPED.replace(bounding="inverting"),
+    ],
     ids=["compiled", "batch", "inverting"],
 )
 def test_a_loaded_agent_equals_the_saved_one(tmp_path, config):

@@ -387,6 +387,7 @@ def test_a_full_disk_behind_stdout_is_one_line(unbuffered):
     assert (status, error) == (4, "ddpg: error: No space left on device (ENOSPC); nothing else was changed\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
     """As ``ddpg train ... 2>&1 | head -c 100``."""
     process = start_training(

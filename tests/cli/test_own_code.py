@@ -381,6 +381,7 @@ def test_the_printed_command_allows_the_import(folder, capsys):
     assert status_of(f"{command} --episodes 1") == 0
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(folder):
     flags = f"{FLAGS} --policy-gradient own_code:path {NETWORKS} --evaluation-episodes 1 --no-progress-bar --seed 0"
     assert status_of(f"train Pendulum-v1 {flags} --total-timesteps 400 --evaluation-interval 200") == 0

@@ -31,6 +31,8 @@ v1 = tf.compat.v1
 AVX512_BF16 = jit.host_registers().bfloat16
 here = pytest.mark.skipif(not AVX512_BF16, reason="this processor has no AVX512-BF16")
 LAYOUTS = [(False, False), (False, True), (True, False), (True, True)]
+# Both factors as they are, or both transposed: seldom in an update.
+SOME_LAYOUTS = [pytest.param(layout, marks=[pytest.mark.slow] * (layout[0] == layout[1])) for layout in LAYOUTS]
 SIZES = 1, 7, 97, 256
 # Every pair of sizes as rows and columns, as rows and inner size, and as columns and inner size.
 SHAPES = [(one, other, SIZES[(i + j) % 4]) for i, one in enumerate(SIZES) for j, other in enumerate(SIZES)]
@@ -79,7 +81,7 @@ def exact_products(pairs, layout):
 
 
 @here
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("layout", SOME_LAYOUTS, ids=str)
 @pytest.mark.usefixtures("instructions")
 def test_products_are_those_of_the_rounded_numbers(layout, rng, rounded_products):
     pairs = arrays_of(SHAPES, layout, lambda shape: rng.normal(size=shape))
@@ -138,7 +140,7 @@ def test_nan_and_infinities_stay_in_their_rows(rounded_products):
 
 @here
 @pytest.mark.parametrize("instructions", ["AMX"], indirect=True)
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("layout", SOME_LAYOUTS, ids=str)
 @pytest.mark.usefixtures("instructions")
 def test_three_products_are_as_good_as_sixteen_bits(layout, rng, compiled_products):
     """The error is at most 3·2⁻¹⁶ of the terms' magnitudes; with bfloat16 alone it is above 2⁻¹² of them."""
@@ -297,6 +299,7 @@ def learned(precision, **options):
     return np.concatenate([parameters[name].ravel() for name in sorted(parameters)])
 
 
+@pytest.mark.slow
 @here
 @pytest.mark.parametrize("instructions", ["AMX"], indirect=True)
 @pytest.mark.usefixtures("instructions")

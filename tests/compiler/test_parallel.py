@@ -1,5 +1,6 @@
 """Where threads wait for each other: by hand, and in updates whose threads are delayed at every barrier."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -54,14 +55,18 @@ CONFIGS = {
     "ddpg": {"critic_l2": 1e-2},
     "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2, "critic_norm": "layer"},
     "plus": {**JOINT, "critic": "categorical", "atoms": 20, "adam_beta1": 0.5},
+    "joint pass": {"target": "none", "critic_norm": "renorm_soft", "hidden": (24,)},
 }
 
 
 @pytest.mark.parametrize(
     ("name", "workers"),
     [
-        *(("ddpg", 3), ("plus", 2)),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("ddpg", 2), ("td3", 2), ("td3", 3), ("plus", 3))),
+        *(("ddpg", 3), ("joint pass", 2)),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("ddpg", 2), *itertools.product(("td3", "plus"), (2, 3)))
+        ),
     ],
 )
 def test_delayed_threads_change_no_result(name, workers, monkeypatch):
@@ -72,7 +77,7 @@ def test_delayed_threads_change_no_result(name, workers, monkeypatch):
     pair = spaces.Box(-np.inf, np.inf, (5,)), spaces.Box(-1, 1, (2,))
     ends = []
     for serial in (True, False):
-        agent = DDPG(pair, DDPGConfig(**PLAIN, **CONFIGS[name], threads=workers), seed=0)
+        agent = DDPG(pair, DDPGConfig(**PLAIN | CONFIGS[name], threads=workers), seed=0)
         rng = np.random.default_rng(0)
         for _ in range(200):
             ended = rng.uniform() < 0.1

@@ -102,7 +102,9 @@ def test_agent_stores_the_actions_that_it_sent_to_a_vector(mode):
     assert {round(float(a), 4) for a in stored["actions"][:, 0] * 3 + 1} <= {round(float(a), 4) for a in sent[:, 0]}
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize(
+    "mode", [pytest.param(AutoresetMode.NEXT_STEP, marks=pytest.mark.slow), AutoresetMode.SAME_STEP]
+)
 def test_agent_learns_on_a_vector(mode):
     """It learns the best action for each goal, and Q as by hand: 1 − (a − goal/2)² in the last step, γ in the first."""
     goals = np.array([-1.0, 0.0, 1.0])

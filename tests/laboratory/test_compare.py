@@ -355,6 +355,7 @@ def test_a_small_difference_is_not_shown_as_zero(report):
         assert any(f"off by up to {shown} of" in text.get_text() for text in axes.texts)
 
 
+@pytest.mark.slow
 def test_td_paths_alone_are_drawn(report, tmp_path):
     figure = picture.paths_figure(report | {"policy": []}, "inverting", None)
     assert len(figure.axes) == len(report["td"]) + 1
@@ -415,6 +416,7 @@ def test_the_command_refuses_an_unknown_environment_in_one_line(capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("error")
 def test_a_gradient_of_zeros_equals_itself(seed, monkeypatch):

@@ -111,6 +111,7 @@ def test_a_wrong_sign_of_a_td_path_warns():
         compare({"stop_gradient": stop_gradient, "uphill": uphill}, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("without_compiled_timings")
 def test_terms_without_q_and_moving_targets_do_not_warn(seed):
@@ -172,6 +173,7 @@ def dense_layer(states, actions=None):
     return tf.nn.tanh(tf.matmul(x, tf.compat.v1.get_variable("w", [int(x.shape[-1]), 5])))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_compiled_timings")
 def test_custom_networks_are_compared():
     config = CONFIG.replace(actor_network=dense_layer, critic_network=dense_layer)

@@ -62,7 +62,15 @@ OPTIONS = {
 # Slow; the other options cover what these test.
 LONG = (
     *("inverting, rmsprop", "direct, zeroing, sgd, online", "crossq", "norm before the activation", "lap, n steps"),
-    "cloning alone",
+    *(
+        "crossq, categorical",
+        "batch norm, sgd",
+        "layer norm and tanh",
+        "weight decay, averaged actor",
+        "rms norm",
+        "td3+bc",
+    ),
+    *("clipped, softplus", "residual gradient", "surrogate, output delta, momentum", "cloning alone"),
 )
 
 

@@ -98,8 +98,8 @@ def three_updates(agent):
 
 # The native compiler is tested with a norm without offsets here, and with one that has them below.
 NATIVE = ("rms",)
-# Built like those above.
-ALIKE = ("layer", "renorm_soft", "renorm_preactivation")
+# Built like those above, or like one of these.
+ALIKE = ("layer", "rms", "batch", "renorm_soft", "renorm_preactivation")
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ALIKE)) for kind in ALL])
@@ -120,7 +120,9 @@ def one_step():
 
 
 # XLA is tested with a Q-network, too.
-@pytest.mark.parametrize("driver", [pytest.param(name, marks=[pytest.mark.slow] * (name == "xla")) for name in DRIVERS])
+@pytest.mark.parametrize(
+    "driver", [pytest.param(name, marks=[pytest.mark.slow] * (name != "native")) for name in DRIVERS]
+)
 def test_the_step_is_unchanged_before_the_projection(driver, one_step):
     """After the first step, they are those of a step without projection, scaled. Then two more updates."""
     agent = agent_with(affine_projection=True, norm="layer", policy_delay=2, **FAST, **DRIVERS[driver])

@@ -93,7 +93,11 @@ def by_keras_with_dropout(states, actions=None):
     return tf.keras.layers.Dropout(0.5)(by_keras(states, actions))
 
 
-@pytest.mark.parametrize("options", [{"compiler": "native"}, {"target": "online", "jit": False}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({"compiler": "native"}, marks=pytest.mark.slow), {"target": "online", "jit": False}],
+    ids=str,
+)
 def test_dropout_is_inactive(options, tmp_path):
     """It learns like the same layers without dropout. Its integer variable is saved and does not change."""
     agents = [
@@ -267,7 +271,7 @@ def test_an_operation_without_a_gradient_is_a_one_line_error():
         agent.update(1)
 
 
-@pytest.mark.parametrize("target", ["none", "joint_ema"])
+@pytest.mark.parametrize("target", ["none", pytest.param("joint_ema", marks=pytest.mark.slow)])
 def test_a_critic_of_crossq_must_normalise(target):
     """A joint pass makes sense only for layers with statistics of both halves."""
     crossq = DDPGConfig(**SMALL, target=target, norm="renorm", jit=False)

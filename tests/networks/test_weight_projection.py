@@ -44,7 +44,10 @@ JOINT = {"target": "none", "norm": "renorm", "n_critics": 2, "policy_delay": 2}
 @pytest.mark.parametrize(
     ("options", "driver"),
     [
-        *(pytest.param({"norm": "layer"}, driver, marks=[pytest.mark.slow] * (driver == "xla")) for driver in DRIVERS),
+        *(
+            pytest.param({"norm": "layer"}, driver, marks=[pytest.mark.slow] * (driver != "native"))
+            for driver in DRIVERS
+        ),
         (JOINT, "uncompiled"),
     ],
     ids=str,

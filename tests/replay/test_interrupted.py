@@ -61,7 +61,11 @@ def interrupted(call, at):
     return False
 
 
-@pytest.mark.parametrize("filled", [0, 3, 8, 13], ids=["empty", "filling", "full", "wrapped"])
+@pytest.mark.parametrize(
+    "filled",
+    [*(pytest.param(rows, marks=pytest.mark.slow) for rows in (0, 3, 8)), 13],
+    ids=["empty", "filling", "full", "wrapped"],
+)
 def test_an_interrupt_after_any_instruction(filled):
     # Python 3.12 does not trace the instructions of the first traced call.
     interrupted(lambda: ReplayBuffer(17, (1,), 1).add(*two_transitions(0)), 0)

@@ -65,6 +65,7 @@ def test_a_run_of_at_least_the_presets_length_has_its_values(env_id):
         assert value_range_note(env_id, kind(**preset.options)) == ""
 
 
+@pytest.mark.slow
 def test_a_gamma_beyond_the_critics_value_range_is_noted(tmp_path, capsys):
     """Episodes have 5 steps: with gamma = 0.99, Q can reach 100 rewards, 20 times an episode's return."""
     arguments = (tmp_path, 400, "--recipe", "plus", "--learning-starts", "50", "--gamma")
@@ -126,6 +127,7 @@ def test_the_scaled_number_is_saved_and_kept_on_resume(tmp_path, capsys):
     assert json.loads((run / "config.json").read_text())["config"]["learning_starts"] == 100
 
 
+@pytest.mark.slow
 def test_train_in_python_scales_it_too(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr("ddpg.runs.run_loop.run_to_goal", lambda run, document, *_: seen.append(document["config"]))

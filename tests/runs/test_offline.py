@@ -141,7 +141,13 @@ def killed_at(monkeypatch, updates):
 
 @pytest.mark.parametrize(
     ("run", "at"),
-    [("offline", 60), *(pytest.param("fine_tuned", at, marks=pytest.mark.slow) for at in (36, 58)), ("mixed", 58)],
+    [
+        ("offline", 60),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("fine_tuned", 36), ("fine_tuned", 58), ("mixed", 58))
+        ),
+    ],
 )
 def test_a_killed_run_resumes_exactly(run, at, data, tmp_path, monkeypatch, request):
     """Even without the data file: the checkpoint holds the data."""
@@ -210,7 +216,9 @@ def test_the_memory_distinguishes_data_from_the_runs_own_steps(mixed):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "steps"), [(-3.0, -5.0, 40), (-5.0, -3.0, 100), (-5.0, -5.0, 100)], ids=["fell", "rose", "same"]
+    ("before", "after", "steps"),
+    [(-3.0, -5.0, 40), (-5.0, -3.0, 100), pytest.param(-5.0, -5.0, 100, marks=pytest.mark.slow)],
+    ids=["fell", "rose", "same"],
 )
 def test_a_fine_tuned_run_keeps_the_better_policy(before, after, steps, data, tmp_path, monkeypatch, capsys):
     """The policy before fine-tuning is better if the last one returns less in episodes that no evaluation had."""
@@ -384,6 +392,7 @@ def test_the_command_line(data, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_the_default_interval_allows_for_episodes_only_in_the_environment(data, tmp_path):
     """A twentieth of 100 steps is 5; with steps in the environment, the interval is that of an episode, 7."""
     gym.register("OfflineLimited-v0", lambda **_: Resetting(7), max_episode_steps=7, disable_env_checker=True)

@@ -97,6 +97,7 @@ def test_diagnose_must_be_a_bool(value, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = (

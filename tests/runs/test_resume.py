@@ -151,7 +151,11 @@ def uninterrupted(tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("case", CASES)
+# Slow: the others cover most of what these test.
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * (case in ("images", "parameters"))) for case in CASES],
+)
 def test_a_run_killed_twice_ends_as_if_never_interrupted(case, uninterrupted, tmp_path, monkeypatch):
     env_id, config = CASES[case]
     blow(monkeypatch, 145)  # after the first checkpoints; steps of evaluations count, too
@@ -194,6 +198,7 @@ def diagnosed(tmp_path_factory):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)])
 def test_diagnostics_do_not_change_a_run(case, uninterrupted, diagnosed):
     """A diagnosed run that was killed and resumed equals the plain one, except for diagnostics.csv."""

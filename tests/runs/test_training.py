@@ -220,7 +220,7 @@ def first_branch(registered, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("returns", "best"),
-    [((4.0, 0.0), 1200), ((2.5, 0.0), 1200), ((0.5, 2.5), 1500)],
+    [((4.0, 0.0), 1200), pytest.param((2.5, 0.0), 1200, marks=pytest.mark.slow), ((0.5, 2.5), 1500)],
     ids=["better than before", "at the same step", "later"],
 )
 def test_the_best_checkpoint_of_a_discarded_branch_is_replaced(returns, best, first_branch, tmp_path):

@@ -103,6 +103,7 @@ def test_a_program_that_outlives_its_cell_does_not_keep_its_lock(tmp_path, monke
         server.close()
 
 
+@pytest.mark.slow
 def test_cells_end_when_their_server_is_killed(tmp_path):
     server = CellServer(cell_environment(1))
     cell = start(server, tmp_path, *LONG, "--root", str(tmp_path))

@@ -508,6 +508,7 @@ def test_a_tuning_on_slurm_runs_ten_trials_at_a_time_by_default(slurm, tmp_path,
     assert [engine.jobs for engine in given] == [10, 3]
 
 
+@pytest.mark.slow
 def test_a_tuning_on_slurm_equals_a_local_one(slurm, tmp_path, monkeypatch):
     values = []
     for engine in ("process", "slurm"):

@@ -132,6 +132,7 @@ def test_lines_that_run_a_mutation():
     assert lines["3 -> 4"] == (range(4, 7), False)
 
 
+@pytest.mark.slow
 def test_a_sample_depends_on_its_seed_and_every_mutant_can_be_made(monkeypatch):
     monkeypatch.setattr(mutations, "all_statements", functools.cache(mutations.all_statements))  # seconds per call
     sample = random_mutants.sample(60, 1)

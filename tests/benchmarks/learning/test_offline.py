@@ -23,6 +23,7 @@ def test_episodes_are_collected_and_the_last_is_cut():
     assert offline.mean_return(arrays) == pytest.approx((6 + 6 + 3) / 3)
 
 
+@pytest.mark.slow
 def test_a_small_study(tmp_path, monkeypatch):
     """Both methods on one data set; TD3+BC has returns after its updates and after fine-tuning."""
     small = {"hidden": (4,), "batch_size": 4, "jit": False, "n_critics": 1}
