@@ -16,7 +16,7 @@ from ddpg.progress import format_number
 from ddpg.runs.curves import holding
 
 RECIPE = "plus"
-MILLION = "million"  # the study with the longest runs of the presets
+MILLION = ("million", "million_humanoid")  # the studies with the longest runs of the presets
 PUBLISHED_STEPS = (100_000, 300_000)  # steps after which others publish returns
 
 
@@ -85,16 +85,17 @@ def returns_until(cell: Cell, step: int) -> np.ndarray:
 
 def million_table(cells: Sequence[Cell]) -> str:
     """Return a row for each finished run of a million steps: returns midway and at the end, and how well they hold."""
-    runs = [cell for cell in cells if cell.study == MILLION and cell.finished]
+    runs = [cell for cell in cells if cell.study in MILLION and cell.finished]
     if not runs:
-        return nothing(MILLION)
+        return nothing(MILLION[0])
     steps = (*PUBLISHED_STEPS, runs[0].planned_steps)
     heads = ["environment", "seed", *(f"after {step:,}" for step in steps), "largest", "last / largest", "dips"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for cell in runs:
         returns = [_with_score(cell.env_id, return_at(cell, step)) for step in steps]
         kept = (format_number(round(value, 4)) for value in holding(cell.returns))
-        row = [cell.env_id, str(cell.seed), *returns, f"{cell.returns.max():,.0f}", *kept]
+        env_id = cell.env_id + " in bfloat16" * cell.recipe.endswith("bfloat16")
+        row = [env_id, str(cell.seed), *returns, f"{cell.returns.max():,.0f}", *kept]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
 

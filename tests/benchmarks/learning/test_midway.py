@@ -1,6 +1,7 @@
 """`plus` before and after its cooldown, and its versions, from runs that are made by hand."""
 
 import csv
+import dataclasses
 
 import numpy as np
 from learning_cells import ROOT, cell
@@ -32,8 +33,10 @@ def test_a_run_of_a_million_steps_is_read_midway_and_at_its_end():
     values = [(step * 1_000, measure, value) for step, measure, value in run.values if measure != long_form.ASKED]
     run = long_form.make_cell(run.key, [*values, (0, long_form.ASKED, "1000000")])
     unfinished = cell("million", "Ant-v5", "preset", 0, [1], asked=400)
-    assert midway.million_table([run, unfinished]).splitlines()[2:] == [
-        "| Hopper-v5 | 0 | 1,000 (0.31) | 2,000 (0.62) | 3,600 (1.12) | 4,000 | 0.9 | 0.2 |"
+    rounded = dataclasses.replace(run, study="million_humanoid", recipe="preset_bfloat16")
+    assert midway.million_table([run, rounded, unfinished]).splitlines()[2:] == [
+        "| Hopper-v5 | 0 | 1,000 (0.31) | 2,000 (0.62) | 3,600 (1.12) | 4,000 | 0.9 | 0.2 |",
+        "| Hopper-v5 in bfloat16 | 0 | 1,000 (0.31) | 2,000 (0.62) | 3,600 (1.12) | 4,000 | 0.9 | 0.2 |",
     ]
     assert midway.million_table([unfinished]) == "No runs of the study `million` yet."
 
