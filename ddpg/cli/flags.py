@@ -94,13 +94,17 @@ def _primitive(scalar: type, many: bool, optional: bool) -> tyro.constructors.Pr
             return float(text) if scalar is int else text  # 1e6, which Options converts to 1000000
         return text
 
+    def value_of(texts: list[str]) -> Any:
+        values = tuple(map(read, texts))
+        return values[0] if not many or values == (None,) else values
+
     def shown(value: Any) -> list[str]:
-        return ["none" if one is None else str(one) for one in (value if many else (value,))]
+        return ["none" if one is None else str(one) for one in (value if isinstance(value, tuple) else (value,))]
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs="*" if many else 1,
         metavar="",
-        instance_from_str=lambda texts: tuple(map(read, texts)) if many else read(texts[0]),
+        instance_from_str=value_of,
         is_instance=lambda value: True,
         str_from_instance=shown,
     )
