@@ -1,4 +1,4 @@
-"""Suppress the notices that TensorFlow's import and TFLite print in terminals and notebooks."""
+"""Suppress the notices and warnings that TensorFlow and TFLite print in terminals and notebooks."""
 
 import contextlib
 import os
@@ -55,6 +55,20 @@ def load_tensorflow() -> None:
             import tensorflow as tf
 
             tf.get_logger().setLevel("ERROR")
+
+
+@contextlib.contextmanager
+def no_tensorflow_warnings() -> Iterator[None]:
+    """Suppress TensorFlow's warnings inside the block, where deprecated functions without a replacement are called."""
+    import tensorflow as tf
+
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
 from ddpg.policies.graph_to_numpy import lower_to_numpy
 from ddpg.policies.network_policy import ActingNetwork
 from ddpg.policies.numpy_program import NumpyProgram
+from ddpg.quiet import no_tensorflow_warnings
 from ddpg.replay.normalizers import CLIP, ObservationNormalizer
 
 v1 = tf.compat.v1
@@ -108,7 +109,7 @@ def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFu
     states, raw = inputs_and_outputs(acting)
     with acting.network.graph.as_default(), v1.name_scope("export"):
         outputs = _translated(acting.actions, raw)
-    with _quiet():
+    with no_tensorflow_warnings():
         frozen = convert_to_constants.convert_variables_to_constants_from_session_graph(
             acting.session,
             _inline_taken_branch(acting.network.graph.as_graph_def()),
@@ -239,18 +240,6 @@ def _read_arguments(body: Any) -> list[int | None]:
             source = identities[source]
         found.append(arguments.index(reads[source]) if reads.get(source) in arguments else None)
     return found
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress TensorFlow's warning about a deprecated function that we call."""
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 class ProgramNetwork:

@@ -18,6 +18,7 @@ from ddpg.errors import UsageError, brief, format_error
 from ddpg.exports.tensorflow_files import os_errors
 from ddpg.interaction.env_runner import Episode
 from ddpg.progress import print_to_stderr
+from ddpg.quiet import no_tensorflow_warnings
 from ddpg.runs import run_directory
 from ddpg.runs.tables import CSVTable
 from ddpg.runs.trackers import as_tracker
@@ -202,15 +203,9 @@ def _is_kept(event: tf.compat.v1.Event, keep: Callable[[int, str], bool]) -> boo
 
 def _records(path: Path) -> list[bytes]:
     records: list[bytes] = []
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")  # silences the deprecation warning of this reader, which has no replacement
-    try:
+    # A last record that is incomplete because the process was killed is a DataLossError.
+    with contextlib.suppress(tf.errors.DataLossError), no_tensorflow_warnings():
         records.extend(v1.io.tf_record_iterator(str(path)))
-    except tf.errors.DataLossError:
-        pass  # the last record is incomplete because the process was killed
-    finally:
-        logger.setLevel(level)
     return records
 
 
