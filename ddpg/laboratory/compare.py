@@ -150,7 +150,7 @@ def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> M
             "gradient_norm": float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in gradients))),
             "edges": edges(feeds),
             "finite_difference": expected.against(gradients),
-            "bfloat16": rounded.error(feeds, gradients),
+            **rounded.errors(feeds, gradients),
             "milliseconds": sum(milliseconds(session, call, feeds) for call in calls),
             "milliseconds_compiled": milliseconds(session, compiled, feeds) if compiled else None,
             "reached": reached,
@@ -209,7 +209,7 @@ def compare_paths(
           largest value), and whether they are ``equal``;
         - ``finite_difference``: the same from central differences, and the ``cosine``, at ``coordinates``
           sampled weights;
-        - ``bfloat16``: the gradient when ``precision="bfloat16"`` rounds the arguments of matrix products:
+        - ``bfloat16``, ``bfloat16x3``: the gradient when this ``precision`` rounds the arguments of matrix products:
           ``relative_norm`` of its difference, and the ``cosine``; ``None`` if the compiler does not know an op;
         - ``milliseconds``, ``milliseconds_compiled``: duration of one gradient, its target included; ``None`` if
           it cannot be compiled;

@@ -1,7 +1,7 @@
 """Check gradients: which variables they reach, whether paths agree, and how finite differences and bfloat16 differ.
 
-:class:`RoundedGradient` computes a gradient again as ``precision="bfloat16"`` does, with the compiler's NumPy
-interpreter, so that it needs no processor with bfloat16 instructions.
+:class:`RoundedGradient` computes a gradient again as ``precision="bfloat16"`` and ``"bfloat16x3"`` do, with the
+compiler's NumPy interpreter, so that it needs no processor with bfloat16 instructions.
 """
 
 import contextlib
@@ -11,9 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.compiler.interpreter import interpret
-from ddpg.compiler.ir import Node, Program, Unsupported
+from ddpg.compiler.ir import PRECISIONS, Node, Program, Unsupported
 from ddpg.compiler.lowering import lower
 from ddpg.errors import UsageError, did_you_mean
+
+ROUNDED = tuple(name for name in PRECISIONS if name != "float32")
 
 
 def leaks(loss: tf.Tensor | list, variables: list, constants: Sequence[tf.Tensor] = ()) -> list[str]:
@@ -127,7 +129,7 @@ def _evaluated(values):
 
 
 class RoundedGradient:
-    """A gradient computed with matrix products of bfloat16 numbers.
+    """A gradient computed with matrix products of rounded numbers.
 
     Args:
         session: of the gradients' graph.
@@ -147,25 +149,37 @@ class RoundedGradient:
         named = {field.name: field for field in fields}
         self._lowered: tuple[Program, list[Node]] | None = None
         with contextlib.suppress(Unsupported):
-            self._lowered = lower(gradients, named, variables, "bfloat16")
+            self._lowered = lower(gradients, named, variables)
 
-    def error(self, feeds: Mapping[tf.Tensor, np.ndarray], exact: Sequence[np.ndarray]) -> dict[str, float] | None:
-        """Compare the bfloat16 gradient with the float32 gradient, over all weights.
+    def errors(
+        self, feeds: Mapping[tf.Tensor, np.ndarray], exact: Sequence[np.ndarray]
+    ) -> dict[str, dict[str, float] | None]:
+        """Compare the gradient in each precision with the float32 gradient, over all weights.
 
         Args:
             feeds: the fields' values.
             exact: the gradients in float32.
 
         Returns:
-            ``relative_norm`` of the difference, and the ``cosine``; ``None`` if the compiler does not know an op.
+            For each of :data:`ROUNDED`: ``relative_norm`` of the difference, and the ``cosine``; ``None`` if the
+            compiler does not know an op.
         """
         if self._lowered is None:
-            return None
+            return dict.fromkeys(ROUNDED)
+        program, nodes = self._lowered
         values = {field.name: np.asarray(feeds[field], np.float32) for field in self._fields}
-        variables = [np.array(value) for value in self._session.run(self._variables)]
-        found, expected = (
-            np.concatenate([np.ravel(array) for array in arrays]).astype(np.float64)
-            for arrays in (interpret(*self._lowered, values, variables), exact)
-        )
-        size, error = float(np.linalg.norm(expected)), float(np.linalg.norm(found - expected))
-        return {"relative_norm": relative(error, size), "cosine": cosine(found, expected)}
+        variables = self._session.run(self._variables)
+        expected = _flat(exact)
+        size = float(np.linalg.norm(expected))
+        found: dict[str, dict[str, float] | None] = {}
+        for precision in ROUNDED:
+            program.precision = precision
+            rounded = _flat(interpret(program, nodes, values, [np.array(value) for value in variables]))
+            error = float(np.linalg.norm(rounded - expected))
+            found[precision] = {"relative_norm": relative(error, size), "cosine": cosine(rounded, expected)}
+        return found
+
+
+def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return all numbers of ``arrays``, in float64."""
+    return np.concatenate([np.ravel(array) for array in arrays]).astype(np.float64)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ddpg.laboratory.gradient_checks import ROUNDED
 from ddpg.laboratory.picture import DATA
 
 _KEY = """\
 difference: from the first path, relative to the gradient's largest value; = if within rounding
 finite diff., cosine: against central differences in float64, at sampled weights
-bfloat16: difference of the gradient where matrix products round their arguments to bfloat16, by its norm
+bfloat16, bfloat16x3: difference of the gradient where matrix products round their arguments so, by its norm
 ms: one gradient, its target included
 reached: variables of actor, critic, target actor, target critic that a gradient reaches, used or not"""
 
@@ -67,7 +68,7 @@ def _table(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
             "difference": f"{row['difference']['max_relative']:.1e} {'=' if row['difference']['equal'] else '≠'}",
             "finite diff.": f"{row['finite_difference']['max_relative']:.1e}",
             "cosine": f"{row['finite_difference']['cosine']:.6f}",
-            "bfloat16": "-" if row["bfloat16"] is None else f"{row['bfloat16']['relative_norm']:.1e}",
+            **{name: "-" if row[name] is None else f"{row[name]['relative_norm']:.1e}" for name in ROUNDED},
             "ms": milliseconds(row["milliseconds"]),
             "ms compiled": milliseconds(row["milliseconds_compiled"]),
             "reached": " ".join(str(count) for count in row["reached"].values()),

@@ -146,6 +146,7 @@ def test_a_bfloat16_gradient_is_off_by_rounding_errors(report):
     for row in [*report["td"], *report["policy"]]:
         assert 2**-12 < row["bfloat16"]["relative_norm"] < 2**-3
         assert row["bfloat16"]["cosine"] > 0.99
+        assert 0 < row["bfloat16x3"]["relative_norm"] < 2**-6 * row["bfloat16"]["relative_norm"]
 
 
 def test_target_networks_differ_from_the_online_networks(report):
@@ -404,11 +405,11 @@ def test_the_tables_list_every_path(report):
     assert lines[3].split()[:3] == ["td_target", "norm", "difference"]
     assert next(line for line in lines if line.startswith("residual_gradient")).split()[3] == "≠"
     assert sum(line.startswith(("chain_rule", "direct", "surrogate")) for line in lines) == 9
-    assert next(line for line in lines if line.startswith("placeholder")).split()[8] == "-"
-    assert lines[3].split()[6] == "bfloat16"
+    assert next(line for line in lines if line.startswith("placeholder")).split()[9] == "-"
+    assert lines[3].split()[6:8] == ["bfloat16", "bfloat16x3"]
     row = rows_of(report, "residual_gradient")[0]
     (line,) = (line.split() for line in lines if line.startswith("residual_gradient"))
-    assert line[6] == f"{row['bfloat16']['relative_norm']:.1e}"
+    assert line[6:8] == [f"{row[name]['relative_norm']:.1e}" for name in ("bfloat16", "bfloat16x3")]
 
 
 def test_the_command_refuses_an_unknown_environment_in_one_line(capsys):
