@@ -17,10 +17,12 @@ from refusals import refuses
 import ddpg
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.cli.command import import_from_working_directory
+from ddpg.cli.flags import flags_of, parse_flags
 from ddpg.cli.inspect import Export
 from ddpg.cli.main import COMMANDS, main
 from ddpg.cli.train import Train
-from ddpg.config.options import from_toml
+from ddpg.config.algorithm_options import AgentConfig
+from ddpg.config.options import field_type, from_toml
 from ddpg.config.presets import preset_config, read_recipe
 from ddpg.exports.export import FORMATS
 from ddpg.gradients.bounding import BOUNDINGS
@@ -161,6 +163,19 @@ def test_ways_to_write_flags():
     expected = {"batch_size": 65, "jit": False, "hidden": (63, 64), "norm": None, "gamma": 0.5, "threads": None}
     assert config == preset_config("Pendulum-v1", **expected)
     assert command == Train(env="Pendulum-v1", total_timesteps=10_000, seed=3, wrap=("TimeAwareObservation",), root="r")
+
+
+@pytest.mark.parametrize("kind", [DDPGConfig, DQNConfig, *COMMANDS.values()])
+def test_every_option_that_may_be_none_reads_none(kind):
+    """On the command line and, for an agent's options, in a file."""
+    named = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("positional")]
+    optional = [name for name in named if field_type(kind, name)[2]]
+    flags = {name: flag for name, flag in flags_of(kind).items() if name in optional}
+    words = [word for name in optional for word in flag_of(name, "none")]
+    found, unknown = parse_flags(flags, words, "ddpg", "")
+    assert (found, unknown) == (dict.fromkeys(optional), [])
+    if issubclass(kind, AgentConfig):
+        assert from_toml(kind, dict.fromkeys(optional, "none"), "c.toml") == dict.fromkeys(optional)
 
 
 def test_flags_and_toml_give_the_config_of_python(tmp_path):
