@@ -56,9 +56,10 @@ def check_options(
 
     observations, actions = map(_flat_size, spaces)
     row, numbers = _transition_bytes(spaces), sum(array.size for array in variables.values())
+    count = sum(len(hidden) for _, hidden in config.described_layers)
     for name, hidden in config.described_layers:
         # Each layer has weights and biases, and so does its copy in the target network.
-        layers = max(LAYERS, len(variables) // 4)
+        layers = max(LAYERS, len(variables) // 4 - (count - len(hidden)))
         if len(hidden) > layers:
             raise refuse(name, f"has {len(hidden)} layers; its {len(variables)} variables make at most {layers}")
         asked = _count_weights(config, hidden, spaces[0], observations, actions)
