@@ -56,7 +56,7 @@ def test_presets_are_trained_for_their_number_of_steps():
 
 
 def test_the_runs_of_a_million_steps_have_the_presets_options():
-    for group in study("million"):
+    for group in (*study("million"), *study("million_humanoid")):
         preset = preset_for(group.name)
         assert group.total_timesteps == 1_000_000 <= preset.total_timesteps
         assert {**preset.options, "hidden": [*preset.options["hidden"]]}.items() <= group.options.items()
