@@ -74,9 +74,11 @@ class CriticCheck:
     def ordered(self) -> MeanOverStates:
         """The share of pairs of a state's actions (without the last one) that Q orders as their returns; 0.5 by chance.
 
-        A pair of equal Q counts as half. Pairs of equal returns are left out, and states that have no others.
+        A pair of equal Q counts as half. Pairs of equal returns are left out, and states that have no others. The
+        interval is cut to [0, 1].
         """
-        return MeanOverStates.of(ordered_pairs(self.q_values[:, :-1], self.returns[:, :-1]))
+        mean = MeanOverStates.of(ordered_pairs(self.q_values[:, :-1], self.returns[:, :-1]))
+        return MeanOverStates(mean.mean, *(float(np.clip(limit, 0, 1)) for limit in (mean.low, mean.high)))
 
     @property
     def spreads(self) -> tuple[float, float]:

@@ -183,6 +183,8 @@ def test_numbers_that_are_not_known_are_none():
     assert "100 %" in str(known)
     assert known.summary()["gradient_step_gain"] == 1
     assert known.summary()["gradient_step_predicted"] == 2
+    halves = dataclasses.replace(known, q_values=np.array([[1.0, 2, 3], [2, 1, 3]]))  # of two states one is ordered
+    assert halves.ordered == MeanOverStates(0.5, 0.0, 1.0)
 
 
 def test_refusals():
