@@ -167,6 +167,7 @@ CHANGES = SHARED_CHANGES | {
     "action_layer": 1,
     "actor_learning_rate": 1e-2,
     "critic_learning_rate": 1e-2,
+    "critic_hidden": (5,),
     "bounding": "inverting",
     "policy_gradient": "direct",
     "td_target": "placeholder",
@@ -190,16 +191,7 @@ BY_HAND = {
     *("critic", "atoms", "v_min", "v_max", "target_spread"),
     *("noise_schedule", "noise_final", "actor_learning_rate_schedule", "critic_learning_rate_schedule"),
     *("n_critics", "policy_delay", "target_policy_noise", "target_noise_clip"),
-    *(
-        "critic_hidden",
-        "block",
-        "critic_norm",
-        "critic_loss",
-        "critic_l2",
-        "pre_activation_penalty",
-        "max_gradient_norm",
-        "adam_beta1",
-    ),
+    *("block", "critic_norm", "critic_loss", "critic_l2", "pre_activation_penalty", "max_gradient_norm", "adam_beta1"),
     *("weight_decay", "bc_alpha", "bc_only", "bc_final", "bc_steps", "actor_average", "weight_projection"),
     "affine_projection",
     *("actor_network", "critic_network"),
@@ -231,7 +223,7 @@ def test_every_option_changes_what_is_learned(field):
         assert relative_difference(other, one) < 1e-3
         assert learner == ("SteppedLearner" if field == "policy_gradient" else "UncompiledLearner")
         assert other_learner == ("NativeLearner" if field == "jit" else "SteppedLearner")
-    elif field in ("hidden", "norm"):
+    elif field in ("hidden", "critic_hidden", "norm"):
         assert [a.shape for a in one] != [a.shape for a in other]
     else:
         # Equal options give equal bits (test_same_seed_same_bits...), so any difference is due to the option.

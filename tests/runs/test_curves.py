@@ -529,7 +529,9 @@ def test_options_of_layers_that_are_not_used_are_not_shown(tmp_path):
     """Networks of the user's own replace what hidden and norm describe; a critic of one's own does so alone."""
     own = {"actor_network": "mine:actor", "critic_network": "mine:critic"}
     config = DDPGConfig().to_json()
-    for number, options in enumerate((own, {"hidden": [64, 64]}, {"critic_network": "mine:critic"})):
+    for number, options in enumerate(
+        (own | {"critic_hidden": [9]}, {"hidden": [64, 64]}, {"critic_network": "mine:critic"})
+    ):
         write_run(tmp_path, number, [1.0], **config | options)
     runs = find_runs([tmp_path])
     assert labels(runs[:2]) == [
