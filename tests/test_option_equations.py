@@ -36,7 +36,7 @@ EVALUATED: dict[str, str] = {}  # page: its equations
 ELSEWHERE = {
     "bc_alpha": "tests/algorithms/test_td3_bc.py",
     "block": "tests/networks: residual blocks against NumPy",
-    "critic_hidden": "tests/agents/test_ddpg.py: the shapes of the weights; tests/algorithms/test_td3.py: their use, in NumPy",
+    "critic_hidden": "tests/agents/test_ddpg.py: the shapes; tests/algorithms/test_td3.py: their use, in NumPy",
     "dataset_share": "tests/replay/test_buffer.py and tests/agents/test_memory_options.py: the rows that are drawn",
     "hindsight": "tests/agents/test_hindsight.py: the share, the goals and their rewards",
     "n_steps": "docs/equations.md, which the tests run",
