@@ -183,9 +183,14 @@ def run_shell(block, where):
                 assert (ROOT / path).exists(), f"{where} names {path}"
 
 
-# Pages whose code trains for seconds; what they use is tested elsewhere.
+# Pages whose code trains or compiles for seconds; what they use is tested elsewhere.
 TRAINING = {
-    f"docs/{name}.md" for name in ("offline", "variants", "how_to/pictures", "how_to/diagnose", "how_to/resume")
+    f"docs/{name}.md"
+    for name in (
+        "offline",
+        "variants",
+        *(f"how_to/{name}" for name in ("diagnose", "networks", "path", "pictures", "resume")),
+    )
 }
 
 

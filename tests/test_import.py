@@ -32,6 +32,7 @@ def test_import_prints_nothing_and_is_lazy():
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.slow
 def test_importing_everything_does_not_change_tensorflow_and_eager_code_works_beside_an_agent():
     """In one process, because importing TensorFlow takes longest."""
     done = run(
@@ -91,6 +92,7 @@ def test_modules_of_workers_import_no_tensorflow():
     run(f"import {modules}, ddpg.config.algorithm_options, ddpg_envs, sys; assert 'tensorflow' not in sys.modules")
 
 
+@pytest.mark.slow
 def test_a_run_starts_without_importing_matplotlib():
     """Matplotlib is imported at the end of a run, or before if cells are forked; scipy.stats is never imported."""
     run(

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 from ddpg.quiet import load_tensorflow
@@ -15,6 +17,7 @@ print(layers.Dense is keras.layers.Dense is tf.keras.layers.Dense, tf.optimizers
 """
 
 
+@pytest.mark.slow
 def test_keras_is_imported_on_first_use():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[]", "True True"]

@@ -373,6 +373,7 @@ def test_the_option_changes_the_weights():
     assert any((values != masked[name]).any() for name, values in after_updates(plain).items())
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     monkeypatch.setattr(Rooms, "first_is_terminal", False)  # episodes of ten steps, so that one ends at the hundredth
     about = {"seed": 0, "evaluation_interval": 100, "evaluation_episodes": 1, "wrappers": ["ActionMask"]}

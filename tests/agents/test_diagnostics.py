@@ -262,6 +262,7 @@ def test_diagnostics_of_every_recipe(recipe):
             assert {f"critic_2_{measure}" for measure in OF_NETWORKS} < set(diagnostic_columns(agent))
 
 
+@pytest.mark.slow
 def test_custom_networks_are_measured_at_their_last_layer():
     """The last layer has five features, two of them always 0: two fifths are dead. Earlier layers are not counted."""
 

@@ -209,7 +209,9 @@ def test_residual_gradient_flows_through_the_target(box, session, initialize, rn
     assert relative_difference(residual, stopped) > 0.01
 
 
-@pytest.mark.parametrize("path", ["stop_gradient", "output_delta", "residual_gradient"])
+@pytest.mark.parametrize(
+    "path", [pytest.param("stop_gradient", marks=pytest.mark.slow), "output_delta", "residual_gradient"]
+)
 def test_drivers_agree(path, box):
     """Op by op and step by step; residual_gradient, whose y may not be fed, op by op and compiled."""
     results = []
@@ -228,6 +230,7 @@ def test_drivers_agree(path, box):
         assert relative_difference(result, results[0]) < 1e-5
 
 
+@pytest.mark.slow
 def test_three_equivalent_paths_stay_equal_for_1000_updates():
     """With equal weights and minibatches, and a learning rate so small that rounding does not change greedy actions."""
     ends = {}
@@ -424,7 +427,7 @@ def test_conv_divides_only_images_up_to_255_by_255(high, dtype, normalized, fact
     assert np.ptp(expected, axis=0).min() > 1e-5
 
 
-@pytest.mark.parametrize("network", ["conv", "mlp"])
+@pytest.mark.parametrize("network", ["conv", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_compiled_and_uncompiled_updates_on_images_agree(network):
     """Compilation is the default, and must convert bytes to floats as well."""
     config = SMALL.replace(network=network, hidden=(8,), batch_size=4, updates_per_call=3)

@@ -49,7 +49,11 @@ def environments():
 
 @pytest.mark.parametrize(
     ("jit", "compiler", "learner", "updates_per_call"),
-    [(True, "auto", UncompiledLearner, 1), (True, "xla", XLALearner, 2), (False, "auto", UncompiledLearner, 2)],
+    [
+        (True, "auto", UncompiledLearner, 1),
+        pytest.param(True, "xla", XLALearner, 2, marks=pytest.mark.slow),
+        (False, "auto", UncompiledLearner, 2),
+    ],
 )
 def test_stacked_frames_train(jit, compiler, learner, updates_per_call):
     """On a CPU, convolutions are compiled only on request: XLA's took 56 times as long as TensorFlow's."""
@@ -72,6 +76,7 @@ def test_stacked_frames_train(jit, compiler, learner, updates_per_call):
     assert env.action_space.contains(agent.predict(env.reset()[0])[0])
 
 
+@pytest.mark.slow
 def test_images_train_an_actor_of_a_custom_network():
     env = Screen((12, 12, 3), discrete=False)
     config = DDPGConfig(batch_size=2, buffer_size=50, learning_starts=4, updates_per_call=2)

@@ -92,6 +92,7 @@ def test_results_do_not_depend_on_which_ends_first(env_first):
     assert not np.array_equal(weights_of(agent), weights_of(without))
 
 
+@pytest.mark.slow
 def test_a_vector_in_processes_gives_the_results_of_one_in_this_process():
     found = []
     for mode in ("sync", "async"):

@@ -58,7 +58,7 @@ def steps_of_adam(agent, network):
     [
         {"compiler": "native", "threads": 1},
         {"compiler": "native", "threads": 2},
-        {"compiler": "xla"},
+        pytest.param({"compiler": "xla"}, marks=pytest.mark.slow),
         {"jit": False},
         {"td_target": "placeholder", "jit": False, "updates_per_call": 1},
     ],
@@ -77,7 +77,9 @@ def test_concurrent_updates_are_all_made(options):
     assert steps_of_adam(agent, "critic") - start == steps_of_adam(agent, "actor") - start == 140
 
 
-@pytest.mark.parametrize("options", [{"compiler": "native"}, {"compiler": "xla"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"compiler": "native"}, pytest.param({"compiler": "xla"}, marks=pytest.mark.slow)], ids=str
+)
 def test_parameters_set_during_updates_are_not_lost(options):
     agent = filled(config=CONFIG.replace(actor_learning_rate=1e-9, **options))
     name = next(n for n in agent.global_variables if n.startswith("actor/") and n.endswith("/b:0"))
@@ -218,7 +220,7 @@ def test_a_callback_and_an_environment_may_wait_for_a_thread_that_uses_the_agent
     assert len(predicted) == agent.num_timesteps == 12
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("overlap", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_random_interleavings(overlap, tmp_path):
     """Whatever the threads do, the counts add up: no call was lost, made twice or torn."""
     agent = DDPG(Counting(7), CONFIG.replace(overlap=overlap), seed=0)

@@ -139,6 +139,7 @@ def test_the_average_predicts_and_the_actor_explores(options):
     np.testing.assert_allclose(agent.act(STATES)[0], of_actor, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_with_a_horizon_of_one_step_it_equals_the_actor():
     agent = agent_with(actor_average=1)
     agent.update(5)

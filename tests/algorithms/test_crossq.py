@@ -176,7 +176,9 @@ def test_pre_activations_of_every_hidden_layer_have_mean_0_and_deviation_1(sessi
     assert np.all(found["renorm_soft"] == 0)
 
 
-@pytest.mark.parametrize("norm", RENORMS)
+@pytest.mark.parametrize(
+    "norm", [pytest.param(norm, marks=[pytest.mark.slow] * (norm == "renorm_soft")) for norm in RENORMS]
+)
 def test_a_renormalised_actor_acts_in_numpy(norm):
     box = gym.spaces.Box(-1, 1, (1,))
     agent = DDPG((box, box), CONFIG.replace(batch_size=2, updates_per_call=1, jit=False, norm=norm), seed=0)

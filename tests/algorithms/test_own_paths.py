@@ -262,6 +262,7 @@ def test_correct_policy_paths_are_not_warned_of(path):
         updated(policy_gradient=path)
 
 
+@pytest.mark.slow
 def test_with_cloning_the_configured_path_is_checked(monkeypatch):
     with pytest.warns(UserWarning, match="path 'climbing_down'"):
         updated(policy_gradient=climbing_down, bc_alpha=1e-3)

@@ -55,6 +55,7 @@ def test_an_exported_update_computes_the_same_on_two_threads(exported):
     np.testing.assert_array_equal(one.steps(), step)  # starts from the initial values again
 
 
+@pytest.mark.slow
 def test_bfloat16_variants_use_their_instructions():
     for products, instruction in ((AVX512, "dpbf16ps.512"), (AMX, "tdpbf16ps")):
         text = many_cores.exported(SMALL, Way(products, 1))["text"]

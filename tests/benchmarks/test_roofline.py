@@ -201,6 +201,7 @@ def test_a_small_update_needs_the_minimum_of_operations(entry):
     assert found["product_flop"] == found["least_flop"]
 
 
+@pytest.mark.slow
 def test_a_small_joint_pass_needs_little_more_than_the_minimum():
     """The excess is products for gradients of the inputs' γ and β; the weights' gradients contain these."""
     norm = {"norm": "renorm", "n_critics": 2, "policy_delay": 3, "target": "none"}
@@ -209,6 +210,7 @@ def test_a_small_joint_pass_needs_little_more_than_the_minimum():
     assert found["product_flop"] == pytest.approx(found["least_flop"] + more)
 
 
+@pytest.mark.slow
 def test_a_profile_times_products_and_passes_and_counts_barriers():
     """One thread has no barriers; with two, the longer shares take between half of all work and all of it."""
     config = DDPGConfig(**SMALL, updates_per_call=2, compiler="native")

@@ -43,6 +43,7 @@ def test_the_table_marks_busy_shares_below_the_goal():
     assert lines[3] == "| 16 in EnvPool, overlapping, updates on one thread | 250 (250–250) | 95.0% | 0.20 | 263 |"
 
 
+@pytest.mark.slow
 def test_training_is_measured_with_a_clock_around_the_updater(monkeypatch):
     """One Pendulum environment: one update per measured transition, in a part of the time."""
     monkeypatch.setattr(vectors, "ENV", "Pendulum-v1")

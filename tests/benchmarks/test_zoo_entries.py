@@ -49,6 +49,7 @@ def test_a_finished_run_becomes_an_entry(root, tmp_path, monkeypatch):
     np.testing.assert_allclose(action, agent.predict(observation, deterministic=True)[0], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_entry_can_be_replaced(root, tmp_path, monkeypatch):
     for episodes in (2, 3):
         monkeypatch.setattr(entries, "EPISODES", episodes)

@@ -49,6 +49,7 @@ def test_a_resumed_run_continues_as_in_the_earlier_version(run, monkeypatch):
     agent.close()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_makes_the_updates_that_its_steps_owe(run):
     """Learning began with step 11, and each of 70 steps owes 0.1 updates; 4 were made, and 0.99… were still owed."""
     ddpg.resume(run, total_timesteps=80)

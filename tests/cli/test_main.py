@@ -122,6 +122,7 @@ def test_evaluate_takes_the_newest_checkpoint_of_a_run_that_is_training(run, tmp
     assert (status, json.loads(out)["checkpoint"]) == (0, "401")
 
 
+@pytest.mark.slow
 def test_watch_uses_the_given_checkpoint_and_seed(run, capsys, monkeypatch):
     shown = []
 

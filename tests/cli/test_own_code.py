@@ -342,6 +342,7 @@ def trained(folder, made_once, capsys):
     return shutil.copytree(run, folder / "runs/Pendulum-v1/1")
 
 
+@pytest.mark.slow
 def test_a_run_equals_that_of_python_and_its_files_hold_the_names(trained, own_code):
     config = DDPGConfig(**SMALL, policy_gradient=own_code.cloning, td_target=own_code.td_path)
     settings = {"seed": 0, "total_timesteps": 60, "evaluation_interval": 60, "evaluation_episodes": 1}
@@ -374,6 +375,7 @@ def test_commands_that_load_the_agent_must_allow_the_import_again(command, train
     assert status_of(f"{command} {ALLOW}") == 0
 
 
+@pytest.mark.slow
 def test_the_printed_command_allows_the_import(folder, capsys):
     assert status_of(f"{TRAIN} --policy-gradient own_code:path {ALLOW}") == 0
     command = capsys.readouterr().out.partition("evaluate it with: ddpg ")[2].splitlines()[0]
@@ -391,6 +393,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(folder):
     assert all((one[name] == other[name]).all() for name in one)
 
 
+@pytest.mark.slow
 def test_a_toml_file_needs_the_flag_too(folder, capsys):
     (folder / "mine.toml").write_text('policy_gradient = "own_code:path"')
     assert status_of(f"{TRAIN} --config mine.toml") == 2
@@ -416,6 +419,7 @@ def test_a_run_with_networks_equals_that_of_python(folder, own_code):
     assert saved["actor_network"] == "own_code:actor"  # the imported object is saved as its name
 
 
+@pytest.mark.slow
 def test_a_run_with_networks_is_exported(folder):
     assert status_of(f"{TRAIN} {NETWORKS}") == 0
     for format in ("numpy", "c"):
@@ -435,6 +439,7 @@ def test_a_run_with_a_named_q_network(folder):
     assert run_directory.read_config(folder / "runs/CartPole-v1/1")["config"]["q_network"] == "own_code:q"
 
 
+@pytest.mark.slow
 def test_a_network_that_xla_cannot_compile_is_one_line(folder, capsys):
     flags = f"--actor-network own_code:cannot_be_compiled {ALLOW}"
     assert status_of(f"{TRAIN.replace('--no-jit', '--jit')} {flags}") == 2
@@ -446,7 +451,9 @@ def test_a_network_that_xla_cannot_compile_is_one_line(folder, capsys):
 # -- algorithms -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["Cautious", "CautiousConfig", "Careful"])
+@pytest.mark.parametrize(
+    "name", ["CautiousConfig", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Cautious", "Careful"))]
+)
 def test_an_algorithm_is_named_by_variable_config_class_or_registered_name(name, folder, made_once, capsys):
     plain = weights(made_once(""))
     off = weights(made_once(f"--algorithm own_code:Cautious {ALLOW}"))
@@ -467,6 +474,7 @@ def test_an_algorithm_is_named_by_variable_config_class_or_registered_name(name,
     assert status_of(f"resume runs/Pendulum-v1/1 --total-timesteps 80 --no-progress-bar {ALLOW}") == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_python_has_trained_goes_on_on_the_command_line(folder, own_code, capsys):
     config = own_code.CautiousConfig(**SMALL, caution=3.0, shares=(0.25, 2.0))
     train("Pendulum-v1", config, total_timesteps=60, evaluation_interval=60, evaluation_episodes=1, progress_bar=False)
@@ -482,6 +490,7 @@ def test_a_run_that_python_has_trained_goes_on_on_the_command_line(folder, own_c
     assert (saved["config"]["caution"], saved["config"]["shares"]) == (3.0, [0.25, 2.0])
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_an_update_that_has_a_metric_more(folder):
     assert status_of(f"{TRAIN} --algorithm own_code:Cautious {ALLOW}") == 0
     del ALGORITHMS["own_code:Cautious"], ALGORITHMS["Careful"], sys.modules["own_code"]

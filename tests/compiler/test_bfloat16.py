@@ -90,8 +90,16 @@ def test_products_are_those_of_the_rounded_numbers(layout, rng, rounded_products
 
 
 @here
-@pytest.mark.parametrize("precision", ["bfloat16", "bfloat16x3"])
-@pytest.mark.parametrize("layout", [(False, True), (True, False)], ids=str)
+@pytest.mark.parametrize(
+    ("layout", "precision"),
+    [
+        ((False, True), "bfloat16"),
+        ((True, False), "bfloat16x3"),
+        pytest.param((False, True), "bfloat16x3", marks=pytest.mark.slow),
+        pytest.param((True, False), "bfloat16", marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_several_threads_compute_the_same_products(layout, precision, instructions, rng, compiled_products):
     """One thread computes the whole of a row, so the bits do not depend on the number of threads."""
     if (precision, instructions) == ("bfloat16x3", "AVX512-BF16"):

@@ -432,6 +432,7 @@ int main(void)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", slow_after_first(BACKENDS))
 def test_three_policies_in_one_program(backend, tmp_path):
     """The policies differ in their sizes and kinds of actions; one has the default name."""
@@ -508,6 +509,7 @@ def test_a_name_must_be_a_string_and_needs_format_c(tmp_path):
     assert "int MY_POLICY_act(const float observation[MY_POLICY_OBSERVATION_SIZE]" in header.read_text()
 
 
+@pytest.mark.slow
 def test_an_export_with_another_name_is_replaced_unless_edited(tmp_path, capsys):
     make_agent("plain").save(tmp_path / "saved")
     path = tmp_path / "c"

@@ -74,6 +74,7 @@ def compare(td_targets, policy_gradients, config=CONFIG, seed=0):
     return compare_paths(env, config, seed=seed, td_targets=td_targets, policy_gradients=policy_gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_compiled_timings")
 def test_a_td_path_is_compared_with_its_own_loss():
     paths = {"stop_gradient": stop_gradient, "plain": plain, "expectile": expectile, "halved": halved}
@@ -102,6 +103,7 @@ def test_a_wrong_sign_warns_by_name_unless_its_check_is_off():
     assert {warning.filename for warning in about_signs} == {__file__}  # the caller of compare_paths
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_compiled_timings")
 def test_a_wrong_sign_of_a_td_path_warns():
     def uphill(q, target, variables):

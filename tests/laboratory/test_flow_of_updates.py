@@ -175,6 +175,7 @@ def test_the_traced_agent_is_closed(monkeypatch):
     assert len(closed) == 1
 
 
+@pytest.mark.slow
 def test_the_pictures_title_names_recipe_bounding_and_seed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text("hidden = [8]\nbatch_size = 16\n")
@@ -233,7 +234,7 @@ def texts_of(axes):
     "options",
     [
         pytest.param({"n_critics": 8}, marks=pytest.mark.slow),
-        {**RENORM, "n_critics": 3},
+        pytest.param({**RENORM, "n_critics": 3}, marks=pytest.mark.slow),
         {"n_critics": 2, "td_target": "residual_gradient"},
         pytest.param({"n_critics": 4, "td_target": "residual_gradient"}, marks=pytest.mark.slow),
     ],
@@ -246,6 +247,7 @@ def test_two_of_many_critics_are_drawn_with_a_note(options, drawn):
     assert not any("critics drawn" in text for text in texts_of(actor))
 
 
+@pytest.mark.slow
 def test_a_stop_mark_does_not_overlap_other_arrows(drawn):
     """TD3+BC stops λ; the edge from s to λ passes above the actor and the arrow that trains it."""
     actor = drawn(trace(policy_gradient="direct", bc_alpha=2.5)).axes[1]
@@ -276,6 +278,7 @@ def test_the_picture_names_what_is_not_traced(drawn):
     assert {*text.removeprefix("not traced: ").split(", ")} == {"n_steps", "normalize_rewards", "prioritised"}
 
 
+@pytest.mark.slow
 def test_a_recipe_may_name_custom_code_with_allow_import(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -308,6 +311,7 @@ def test_updates_are_traced_in_float32_whatever_the_precision():
     assert trace(precision="bfloat16")["critic"] == trace()["critic"]
 
 
+@pytest.mark.slow
 def test_an_own_algorithms_options_are_named_if_they_differ_from_its_defaults(monkeypatch):
     own = dataclasses.make_dataclass("Own", [("caution", float, 0.5)], bases=(DDPGConfig,), frozen=True)
     monkeypatch.setitem(ALGORITHMS, "Own", Algorithm(own, DDPGUpdate))

@@ -82,6 +82,7 @@ def test_the_driver_decides_whether_xla_must_compile(driver, observation_space, 
     assert any(function.attr["_XlaMustCompile"].b for function in functions) == (driver == "compiled")
 
 
+@pytest.mark.slow
 def test_fused_learner_creates_no_variable(observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))

@@ -46,7 +46,11 @@ class Instead:
 
 
 @pytest.mark.usefixtures("nothing_compiled")
-@pytest.mark.parametrize(("owner", "name"), STAGES, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [pytest.param(*stage, marks=[pytest.mark.slow] * (index % 4 > 0)) for index, stage in enumerate(STAGES)],
+    ids=lambda value: getattr(value, "__name__", value),
+)
 def test_a_failure_in_any_stage(monkeypatch, capfd, owner, name):
     planted = []
 

@@ -181,6 +181,7 @@ def test_the_mean_square_of_a_norms_outputs_is_1(session):
     assert np.mean(np.square(session.run(seen.features[0]))) == pytest.approx(1, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_with_weight_projection():
     agent = agent_with(affine_projection=True, weight_projection=True, norm="layer", **FAST)
     agent.update(2)

@@ -98,6 +98,7 @@ def test_two_networks_of_one_kind_do_not_share(observation_space, action_space, 
     assert {v.name for v in one.variables}.isdisjoint(v.name for v in other.variables)
 
 
+@pytest.mark.slow
 def test_custom_layers_without_scopes_are_shared_between_applications(
     observation_space, action_space, session, initialize, rng
 ):

@@ -56,7 +56,8 @@ def agent_of(layers, **options):
 @pytest.mark.parametrize(
     ("layers", "options"),
     [
-        *((layers, {"jit": False}) for layers in LAYERS),
+        *((layers, {"jit": False}) for layers in LAYERS if layers is not by_both),
+        pytest.param(by_both, {"jit": False}, marks=pytest.mark.slow),
         (by_both, {"compiler": "native"}),
         pytest.param(by_both, {"compiler": "xla"}, marks=pytest.mark.slow),
     ],
@@ -328,6 +329,7 @@ def test_a_function_passed_to_a_network_is_checked_too():
         ActorNetwork(BOX, ACTIONS, network=lambda states: None)
 
 
+@pytest.mark.slow
 def test_weight_decay_of_gathered_rows_equals_that_of_a_product():
     """Rows of a table, selected by index or by a product with one-hot vectors: the same weights after 4 steps."""
 

@@ -62,6 +62,7 @@ def durations(values):
     return np.diff(np.concatenate([[0], starts]))
 
 
+@pytest.mark.slow
 def test_repeated_noise_has_the_specified_durations(rng):
     """A share n⁻² / (1 + 1/4 + ... + 1/16²) of the draws lasts n steps; each step has the scale of Gaussian noise."""
     noise = RepeatedNoise(0.5, (3, 2))

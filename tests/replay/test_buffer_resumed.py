@@ -110,6 +110,7 @@ def test_a_restored_memory_continues_as_if_never_interrupted(kind, capacity, n_s
     assert_equal(resumed.draw(), straight.draw())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:hindsight")
 @pytest.mark.parametrize("kind", ["n_steps", "proportional", "hindsight"])
 @given(st.integers(2, 12), st.integers(1, 12), ROUNDS)

@@ -116,6 +116,7 @@ def test_the_advised_number_differs_in_runs_of_few_steps(starts, steps, words, a
     assert note.endswith(f"--learning-starts {advice}") == (advice is not None)
 
 
+@pytest.mark.slow
 def test_the_scaled_number_is_saved_and_kept_on_resume(tmp_path, capsys):
     assert main(small_run(tmp_path, 1_000, "--gamma", "0.6")) == 0
     err = capsys.readouterr().err

@@ -222,7 +222,8 @@ def test_the_default_interval_does_not_cut_episodes(limited):
         assert len(read_table(run / "episodes.csv")) == n_envs * (total // n_envs // 30), (total, n_envs)
 
 
-INTERVALS = [(14, 1, True), (18, 1, True), (30, 1, False), (117, 4, True), (120, 4, False)]
+LIKE_THEM = [(14, 1, True), (117, 4, True), (120, 4, False)]
+INTERVALS = [(18, 1, True), (30, 1, False), *(pytest.param(*case, marks=pytest.mark.slow) for case in LIKE_THEM)]
 
 
 @pytest.mark.parametrize(("interval", "n_envs", "warned"), INTERVALS)
@@ -235,6 +236,7 @@ def test_an_interval_that_cuts_episodes_is_noted(interval, n_envs, warned, limit
     assert (len(read_table(run / "episodes.csv")) < 480 // 30) is warned  # as the note says
 
 
+@pytest.mark.slow
 def test_an_interval_that_cuts_no_episode_is_not_noted(limited, capsys, tmp_path):
     """The default interval, a run that ends first, full episodes of a vector, and episodes without a time limit."""
     limited(total_timesteps=20)
@@ -244,6 +246,7 @@ def test_an_interval_that_cuts_no_episode_is_not_noted(limited, capsys, tmp_path
     assert "evaluation_interval" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_interval_that_cuts_episodes_is_noted_on_resume(limited, capsys):
     run = limited(total_timesteps=20)
     assert "evaluation_interval" not in capsys.readouterr().err

@@ -47,6 +47,7 @@ def test_a_run_with_workers_writes_the_usual_files(run):
     assert {row["length"] for row in read_table(run / "episodes.csv")} == {"200"}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_starts_new_episodes_and_keeps_what_it_learned(run):
     resume(run, total_timesteps=1500, workers=1, progress_bar=False)
     assert run_directory.read_config(run)["workers"] == 1

@@ -125,6 +125,7 @@ def test_an_evaluation_that_is_due_at_a_signal_is_made_on_resume(uninterrupted, 
     assert_same(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_stopping_does_not_wait_for_a_long_episode(uninterrupted, at, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run_loop, "PATIENCE", 0.0)
     ends = [int(row["timesteps"]) for row in read_table(uninterrupted / "episodes.csv")]
@@ -186,6 +187,7 @@ def test_stopping_does_not_wait_for_an_endless_evaluation_of_the_stopped_run(at,
     assert "evaluation there" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_long_evaluation_without_a_time_limit_is_noted_once(at, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(recorder, "LONG_EVALUATION", 0.0)
     train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
@@ -248,6 +250,7 @@ def test_signals_are_answered_while_stderr_is_redirected():
     assert done.returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_training_in_a_thread(uninterrupted, at, tmp_path):
     runs = []
     thread = threading.Thread(target=lambda: runs.append(train("Eventful-v0", CONFIG, root=tmp_path, **RUN)))
@@ -419,6 +422,7 @@ def test_the_number_of_environments_is_a_whole_number_of_any_type(count, tmp_pat
     assert (found, type(found)) == (2, int)
 
 
+@pytest.mark.slow
 def test_environments_in_processes_give_the_same_run(tmp_path):
     options = RUN | {"total_timesteps": 100}
     runs = [
@@ -430,6 +434,7 @@ def test_environments_in_processes_give_the_same_run(tmp_path):
     assert len(read_table(runs[0] / "evaluations.csv")) == 2
 
 
+@pytest.mark.slow
 def test_a_vector_stops_without_waiting_for_episodes(at, tmp_path, capsys):
     at(31, lambda: send(signal.SIGTERM))
     run = train("Eventful-v0", CONFIG, root=tmp_path, n_envs=2, **RUN)

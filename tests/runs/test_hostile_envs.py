@@ -76,7 +76,7 @@ def assert_fails_cleanly(name, way, message, capfd, monkeypatch, resumes=True):
 
 
 @pytest.mark.parametrize(
-    "name", [*slow_but("Exits", "Interrupts", "InfoNone"), *(pytest.param(name, marks=SLOW) for name in OF_STEPS)]
+    "name", [*slow_but("Interrupts", "InfoNone"), *(pytest.param(name, marks=SLOW) for name in OF_STEPS)]
 )
 def test_failure_in_a_step(name, capfd, monkeypatch):
     message = f"failed in step {AT_STEP % 10} of episode"
@@ -103,13 +103,12 @@ def test_failure_in_close(name, way, capfd, monkeypatch):
     ("name", "way", "where"),
     [
         ("Exits", "sync", "step"),
-        ("Masked", "sync", "step"),
         *(
             pytest.param(name, way, where, marks=SLOW)
             for name in FAILURES
             for way in ("sync", "async", "workers")
             for where in ("step", "reset")
-            if (name, way, where) not in (("Exits", "sync", "step"), ("Masked", "sync", "step"))
+            if (name, way, where) != ("Exits", "sync", "step")
         ),
     ],
 )

@@ -191,6 +191,7 @@ def test_fine_tuning_steps_the_environment(fine_tuned):
     assert evaluations == [30, 54, 75, 100]
 
 
+@pytest.mark.slow
 def test_data_replace_the_random_steps(fine_tuned, data, tmp_path):
     """The steps in the environment equal those of a run without random steps, although ``learning_starts`` is later."""
     late = CONFIG.replace(learning_starts=1_000)
@@ -249,6 +250,7 @@ def test_a_fine_tuned_run_keeps_the_better_policy(before, after, steps, data, tm
         resume(run, which="better", progress_bar=False)
 
 
+@pytest.mark.slow
 def test_a_run_without_fine_tuning_has_no_checkpoint_better(offline, data, tmp_path):
     run = train(
         "Offline-v0", CONFIG, dataset=data, root=tmp_path, **RUN | {"total_timesteps": 50}, offline_timesteps=50
@@ -259,6 +261,7 @@ def test_a_run_without_fine_tuning_has_no_checkpoint_better(offline, data, tmp_p
         DDPG.load(run, which="better")
 
 
+@pytest.mark.slow
 def test_an_offline_run_can_be_resumed_in_the_environment(offline, tmp_path, data):
     """It equals a run with ``offline_timesteps`` from the start, if the learning rate is constant."""
     constant = CONFIG.replace(learning_rate_schedule="constant")
@@ -300,7 +303,10 @@ def test_the_end_of_offline_learning_cannot_be_changed(run, which, given, learne
     assert files_of(copy) == before
 
 
-@pytest.mark.parametrize(("run", "given"), [("fine_tuned", 40), ("offline", 100), ("offline", 102)])
+@pytest.mark.parametrize(
+    ("run", "given"),
+    [("fine_tuned", 40), ("offline", 102), pytest.param("offline", 100, marks=pytest.mark.slow)],
+)
 def test_offline_timesteps_can_be_repeated_or_extended_on_resume(run, given, tmp_path, request):
     copy = shutil.copytree(request.getfixturevalue(run), tmp_path / "run")
     resume(copy, offline_timesteps=given, total_timesteps=110, progress_bar=False)

@@ -44,6 +44,7 @@ def drawn(monkeypatch):
     return figures
 
 
+@pytest.mark.slow
 def test_the_panels_show_the_columns_of_the_tables(diagnosed, drawn, tmp_path):
     path = plot_diagnostics(read_run(diagnosed), tmp_path / "picture.png")
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -191,6 +192,7 @@ def test_the_label_of_the_value_estimate(networks, label, undiagnosed, drawn):
     assert [line.get_label() for line in drawn[0].axes[1].get_lines()] == [label, "discounted return from s on"]
 
 
+@pytest.mark.slow
 def test_a_long_title_fits(undiagnosed, drawn):
     run = write_table(undiagnosed, ["actor", "critic"])
     long = dataclasses.replace(run, document=run.document | {"env_id": "Long" * 40})

@@ -69,6 +69,7 @@ def check_resumes_exactly(tmp_path, monkeypatch, kind):
     assert_same(resume(run, which="60", progress_bar=False), uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_exactly(fake, monkeypatch, tmp_path):
     check_resumes_exactly(tmp_path, monkeypatch, fake.Pool)
 

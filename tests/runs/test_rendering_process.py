@@ -127,6 +127,7 @@ class ObjectPolicy(Rising):
         return object(), None
 
 
+@pytest.mark.slow
 def test_values_that_cannot_be_sent_are_one_line(tmp_path):
     with refuses(UsageError, "action ObjectPolicy object"):
         ddpg.record(ObjectPolicy(), "drawn_envs:drawn/Telling-v0", tmp_path / "a.gif")

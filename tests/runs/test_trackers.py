@@ -63,6 +63,9 @@ def test_a_run_is_logged_to_the_tracker(tracker, tmp_path):
     assert "track" not in json.loads((run / "config.json").read_text())
 
 
+@pytest.mark.parametrize(
+    "tracker", [pytest.param(name, marks=[pytest.mark.slow] * (name != "mlflow")) for name in TRACKERS], indirect=True
+)
 def test_the_command_line_and_the_callback_take_the_name(tracker, tmp_path, monkeypatch):
     name, calls = tracker
     words = ["--hidden", "4", "--batch-size", "4", "--no-jit", "--updates-per-call", "1", "--optimizer", "sgd"]

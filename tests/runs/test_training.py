@@ -255,6 +255,7 @@ def test_resume_needs_the_configuration_that_a_file_cannot_hold(registered, tmp_
     assert (saved["gamma"], saved["learning_rate_schedule"]) == (0.5, config.to_json()["learning_rate_schedule"])
 
 
+@pytest.mark.slow
 def test_the_largest_seed_trains_and_is_evaluated(tmp_path):
     Scripted.returns, Scripted.resets = (1.0,), ()
     options = {"root": tmp_path, "evaluation_episodes": 1, "progress_bar": False}

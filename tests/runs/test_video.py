@@ -96,6 +96,7 @@ def test_long_and_fast_gifs_are_thinned_at_true_speed(tmp_path, monkeypatch):
     assert [duration for _, duration in frames[:-1]] == pytest.approx([1000 * seconds] * (len(frames) - 1), abs=10)
 
 
+@pytest.mark.slow
 def test_large_gifs_are_made_smaller(tmp_path, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 255, (300, 600, 3), np.uint8)
     with open_writer(tmp_path / "a.gif", 10.0) as gif:
@@ -280,6 +281,7 @@ with contextlib.closing(WindowViewer("title", 1000)) as window:
 """
 
 
+@pytest.mark.slow
 def test_a_window_beside_tensorflow_does_not_crash():
     """SDL's offscreen driver draws with Mesa if it may, as others do on a machine without a GPU."""
     pytest.importorskip("pygame")

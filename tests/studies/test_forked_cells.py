@@ -121,6 +121,7 @@ def test_cells_end_when_their_server_is_killed(tmp_path):
     server.close()
 
 
+@pytest.mark.slow
 def test_a_server_with_a_second_thread_forks_nothing(tmp_path, monkeypatch):
     """A ``sitecustomize`` module may start a thread; cells are then separate processes."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -143,6 +144,7 @@ def test_other_platforms_have_no_server(monkeypatch):
     server.close()
 
 
+@pytest.mark.slow
 def test_a_custom_command_is_not_forked():
     """Tests and wrappers pass one, and the server runs only ``ddpg``."""
     engine = LocalEngine(1, (sys.executable, "-c", "pass"))

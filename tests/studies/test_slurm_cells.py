@@ -73,6 +73,7 @@ def test_a_study_is_one_array_whose_jobs_train_and_evaluate(slurm, stubbed, caps
     assert len(slurm.calls("sbatch")) == 1
 
 
+@pytest.mark.slow
 def test_jobs_bound_how_many_are_submitted_at_a_time(slurm, stubbed):
     study = stubbed(3)
     assert run(study, jobs=2).finished == 3
@@ -82,6 +83,7 @@ def test_jobs_bound_how_many_are_submitted_at_a_time(slurm, stubbed):
     ]
 
 
+@pytest.mark.slow
 def test_an_array_has_no_more_cells_than_slurm_allows(slurm, stubbed, monkeypatch):
     monkeypatch.setattr(slurm_cells, "_MAX_ARRAY", 2)
     study = stubbed(3)
@@ -159,6 +161,7 @@ def test_an_interpreter_that_the_node_lacks_is_named(slurm, stubbed, monkeypatch
     assert "(status 127)" in reason
 
 
+@pytest.mark.slow
 def test_the_result_of_a_job_that_slurm_forgot_counts(slurm, stubbed):
     study = stubbed([0, 7])
     (slurm.folder / "forgets").touch()
@@ -218,6 +221,7 @@ def test_a_restarted_study_waits_for_an_unreachable_controller(slurm, stubbed, c
     assert capsys.readouterr().err.count("waiting for the cluster: squeue failed with status 1") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_sbatch_that_times_out_is_repeated_unless_its_jobs_are_found_by_name(arrives, slurm, stubbed, monkeypatch):
     study = stubbed(2)
@@ -234,6 +238,7 @@ def test_an_sbatch_that_times_out_is_repeated_unless_its_jobs_are_found_by_name(
     assert len(slurm.calls("sbatch")) == 1
 
 
+@pytest.mark.slow
 def test_a_refusal_by_slurm_is_one_line_and_ends_the_study(slurm, stubbed):
     study = stubbed(3)
     slurm.fails(

@@ -272,6 +272,7 @@ def test_results_are_written_in_long_form(small):
     assert (rows[10]["measure"], rows[10]["seed"], rows[10]["actor_learning_rate"]) == ("objective", "", "0.001")
 
 
+@pytest.mark.slow
 def test_train_accepts_best_toml(small):
     found = small(SPACE + "norm = ['none', 'layer']\n", gamma=0.5)
     tuned = found.run(4)
@@ -518,6 +519,7 @@ def test_an_environment_may_be_named_without_its_version(command, capsys):
     assert (summary["tuning"], summary["trials"]) == ("tuning/Pendulum-v1", {"complete": 1})
 
 
+@pytest.mark.slow
 def test_a_recipe_and_a_file_set_the_base_configuration(command, capsys):
     _, tune = command
     Path("own.toml").write_text("gamma = 0.5\n")

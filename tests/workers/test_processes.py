@@ -65,6 +65,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
         assert counts.requested == counts.accepted + counts.lost
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced_while_the_other_continues(tmp_path):
     make_env = functools.partial(Hanging, str(tmp_path / "hung"))
     with DDPG(Counting(), TINY, seed=0) as agent:

@@ -40,8 +40,10 @@ class Recorder(Callback):
         self.steps.append(agent.num_timesteps)
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("per_step", [0.25, 1.0])
+@pytest.mark.parametrize(
+    ("per_step", "workers"),
+    [(0.25, 4), (1.0, 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0.25, 1), (1.0, 4)))],
+)
 def test_updates_per_step_are_as_without_workers(workers, per_step):
     agent, _ = remote(workers, updates_per_step=per_step)
     with agent, DDPG(Counting(), agent.config, seed=1) as alone:
