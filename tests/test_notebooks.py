@@ -1,9 +1,12 @@
-"""The committed notebooks are executed; ``notebooks/execute.py --check`` runs them again and compares the outputs."""
+"""The committed notebooks are executed, and executing them again gives the same outputs (``execute.py --check``)."""
 
 import copy
 import importlib.util
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +90,19 @@ def test_metadata_contain_nothing_about_the_machine_but_its_kind_of_processor(no
     for cell in notebook["cells"]:
         assert cell["metadata"].keys() <= {"tags"}
         assert set(cell["metadata"].get("tags", [])) <= TAGS
+
+
+# Of conftest.py: the kernel must compute as it does for a reader.
+OF_THE_TESTS = ("DDPG_CACHE", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
+
+
+# Slow: all but the first, which a newcomer opens first.
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
+def test_outputs_are_as_committed(name):
+    environment = {key: value for key, value in os.environ.items() if key not in OF_THE_TESTS}
+    command = [sys.executable, str(FOLDER / "execute.py"), "--check", str(path_of(name))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == (f"{name}.ipynb: as committed\n", 0), done.stdout + done.stderr
 
 
 # -- the comparison ------------------------------------------------------------------------------------

@@ -195,12 +195,11 @@ def test_pairwise_combinations(case, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"weight_decay": 0.1},
+        *(pytest.param(options, marks=pytest.mark.slow) for options in ({"weight_decay": 0.1}, {"bc_only": True})),
         {"bc_alpha": 2.5},
-        {"bc_only": True},
-        {"critic": "distributional", "atoms": 5},
+        pytest.param({"critic": "distributional", "atoms": 5}, marks=pytest.mark.slow),
         {"actor_average": 50},
-        {"weight_projection": True},
+        pytest.param({"weight_projection": True}, marks=pytest.mark.slow),
         {"affine_projection": True, "norm": "layer"},
     ],
     ids=str,

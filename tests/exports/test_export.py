@@ -226,7 +226,7 @@ def test_the_difference_includes_the_rounding_of_a_narrow_box(tmp_path):
             assert difference == pytest.approx(np.abs(found - expected).max() / 0.5, rel=1e-2)
 
 
-@pytest.mark.parametrize("kind", ["savedmodel", "c"])
+@pytest.mark.parametrize("kind", ["savedmodel", pytest.param("c", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("low", "high"),
     [(1e5, 1e5 + 1), (1e5 + 1, 1e5), (1e8 + 0.1, 1e8 + 0.9), (-1e300, 1e300), (-1e-50, 1e-50), (-1e39, 1.0)],

@@ -259,7 +259,11 @@ def test_a_stop_mark_does_not_overlap_other_arrows(drawn):
 
 @pytest.mark.parametrize(
     ("options", "label"),
-    [({"bc_only": True}, "cloning term"), ({"bc_alpha": 2.5}, "∇ₐQ\nand cloning"), ({}, "of ∇ₐQ")],
+    [
+        pytest.param({"bc_only": True}, "cloning term", marks=pytest.mark.slow),
+        ({"bc_alpha": 2.5}, "∇ₐQ\nand cloning"),
+        ({}, "of ∇ₐQ"),
+    ],
     ids=["only", "with", "without"],
 )
 def test_the_bounding_is_labelled_with_what_it_bounds(options, label, drawn):

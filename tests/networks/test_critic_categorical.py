@@ -66,7 +66,7 @@ def test_the_spread_reaches_the_critic():
     assert losses == pytest.approx([0, -(shares * np.log(shares)).sum()], abs=0.01)
 
 
-@pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
+@pytest.mark.parametrize("td_target", ["stop_gradient", pytest.param("placeholder", marks=pytest.mark.slow)])
 def test_in_an_agent(td_target):
     """With zero weights p is uniform: Q is the middle of the range, and the loss log n, whatever y is."""
     config = SMALL.replace(atoms=5, v_min=-1.0, v_max=3.0, n_critics=2, critic_learning_rate=0.05, td_target=td_target)

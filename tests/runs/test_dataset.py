@@ -120,16 +120,21 @@ BAD = {
 }
 
 
+@pytest.fixture(scope="module")
+def empty_agent():
+    with DDPG(SPACES, SMALL, seed=0) as agent:
+        yield agent
+
+
 @pytest.mark.parametrize("case", BAD)
-def test_bad_arrays(case, tmp_path):
+def test_bad_arrays(case, empty_agent, tmp_path):
     """The message is one line with the file's name, and nothing is stored."""
     changes, words = BAD[case]
     path = write_archive(tmp_path / "bad.npz", **changes)
-    agent = DDPG(SPACES, SMALL, seed=0)
     with refuses(UsageError, f"bad.npz {words}") as caught:
-        fill(agent, path)
+        fill(empty_agent, path)
     assert "\n" not in str(caught.value)
-    assert len(agent.replay) == 0
+    assert len(empty_agent.replay) == 0
 
 
 def test_a_memory_that_is_too_small(tmp_path):

@@ -163,7 +163,7 @@ def endless_evaluations(after, action):
         yield
 
 
-@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize("place", [0, pytest.param(-1, marks=pytest.mark.slow)])
 def test_stopping_does_not_wait_for_an_endless_evaluation(place, uninterrupted, at, tmp_path, capsys):
     """It is made on resume, also if it is the last one."""
     due = int(read_table(uninterrupted / "evaluations.csv")[place]["timesteps"])

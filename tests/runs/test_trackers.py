@@ -46,6 +46,9 @@ def options_of(calls, *names):
     return [options for name, options in calls if name in names]
 
 
+@pytest.mark.parametrize(
+    "tracker", [pytest.param(name, marks=[pytest.mark.slow] * (name == "trackio")) for name in TRACKERS], indirect=True
+)
 def test_a_run_is_logged_to_the_tracker(tracker, tmp_path):
     name, calls = tracker
     run = ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track=name, **RUN)
