@@ -128,16 +128,24 @@ def fitting_buffer(observations: gym.Space, actions: gym.Space) -> int:
     return max(1, memory_limit.memory_limit() // 2 // _transition_bytes((observations, actions)))
 
 
-def buffer_that_fits(usual: int, observations: gym.Space, actions: gym.Space) -> tuple[int, str]:
-    """Return the size of the replay buffer for a run that does not set it, and a message if it was reduced.
+def with_fitting_buffer(
+    options: dict[str, Any], kind: type[AgentConfig], spaces: tuple[gym.Space, gym.Space]
+) -> tuple[dict[str, Any], str]:
+    """Return default options with a replay buffer that fits into memory, and a message if it was reduced.
 
     Args:
-        usual: the default size; it is kept if it fits into this machine's memory.
-        observations, actions: the spaces.
+        options: those of a run for which the caller gives none.
+        kind: the options class, which has the size that ``options`` lack.
+        spaces: observations, actions.
 
     Returns:
-        The size, and why it is smaller; an empty string if it is not.
+        The options, and why the buffer is smaller; an empty string if it is not.
     """
+    buffer, note = _buffer_that_fits(options.get("buffer_size", kind.buffer_size), *spaces)
+    return {**options, "buffer_size": buffer}, note
+
+
+def _buffer_that_fits(usual: int, observations: gym.Space, actions: gym.Space) -> tuple[int, str]:
     row, there = _transition_bytes((observations, actions)), memory_limit.memory_limit()
     fits = fitting_buffer(observations, actions)
     if usual <= fits or usual * row <= there:

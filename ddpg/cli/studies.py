@@ -231,7 +231,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
 
     def _plan(self) -> "tuple[TuningPlan, Check]":
         """Return the checked plan of the tuning, and the check of each trial's options."""
-        from ddpg.config.presets import hints_for, preset_for, recipe_options
+        from ddpg.config.presets import default_options, hints_for, preset_for
         from ddpg.runs.env_factory import full_id
         from ddpg.runs.episode_limits import default_evaluation_interval
         from ddpg.studies.search_space import read_space, training_check
@@ -243,8 +243,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
             kind, algorithm = own_options(self.algorithm, kind, name), self.algorithm
         preset = preset_for(name, kind)
         total = self.total_timesteps or preset.total_timesteps
-        usual = preset.options_for(kind, total)
-        values = {**usual} if self.recipe is None else recipe_options(self.recipe, kind, name)
+        usual, values = (default_options(kind, name, total, recipe) for recipe in (None, self.recipe))
         if self.config is not None:
             values |= from_toml(kind, read_toml(self.config), kind.__name__, hints_for(kind, name) | self.flag_hints())
         base = kind(**values).to_json()

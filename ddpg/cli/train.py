@@ -114,8 +114,8 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         The first pass knows the options of every algorithm and finds the environment and the file. The second knows
         the environment's own options and their defaults. Precedence: flag > file > preset or recipe > default.
         """
-        from ddpg.agents.resource_limits import buffer_that_fits
-        from ddpg.config.presets import hints_for, offline_recipe, preset_for, recipe_options
+        from ddpg.agents.resource_limits import with_fitting_buffer
+        from ddpg.config.presets import default_options, hints_for, offline_recipe, preset_for
 
         every = cls.flags() | _options_of_all_algorithms()
         words = [word for word in arguments if word not in ("-h", "--help")]
@@ -145,13 +145,10 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         recipe, file = first["recipe"], first["config"]
         if recipe is None and first["dataset"] is not None:
             recipe = offline_recipe(kind)
-        values = preset.options_for(kind, _steps(first["total_timesteps"], preset.total_timesteps))
-        if recipe is not None:
-            values = recipe_options(recipe, kind, name)
-        buffer, buffer_note = buffer_that_fits(
-            values.get("buffer_size", kind.buffer_size), env.observation_space, env.action_space
-        )
-        values = {**values, "buffer_size": buffer}
+        steps = _steps(first["total_timesteps"], preset.total_timesteps)
+        usual_values = default_options(kind, name, steps, recipe)
+        values, buffer_note = with_fitting_buffer(usual_values, kind, (env.observation_space, env.action_space))
+        buffer = values["buffer_size"]
         hints = hints_for(kind, name)
         if file is not None:
             values = values | from_toml(kind, read_toml(file), kind.__name__, hints | cls.flag_hints())

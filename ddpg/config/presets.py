@@ -49,6 +49,22 @@ def recipe_options(name: str, kind: type[AgentConfig], env_id: str) -> dict[str,
     )
 
 
+def default_options(
+    kind: type[AgentConfig], env_id: str, total_timesteps: int, recipe: str | None = None
+) -> dict[str, Any]:
+    """Return the options of a run for which the caller gives none: those of ``recipe``, or of the environment's preset.
+
+    Args:
+        kind: the options class of the environment's algorithm.
+        env_id: the environment.
+        total_timesteps: the length of the run; in a short one the preset has fewer random steps.
+        recipe: a recipe in place of the preset; errors as of :func:`recipe_options`.
+    """
+    if recipe is not None:
+        return recipe_options(recipe, kind, env_id)
+    return {**preset_for(env_id, kind).options_for(kind, total_timesteps)}
+
+
 def ddpg_recipe(name: str) -> dict[str, Any]:
     """Return the options of a recipe for DDPG in any environment; errors as of :func:`recipe_options`."""
     return from_toml(DDPGConfig, read_recipe(name), f"recipe {brief(name)}: DDPGConfig")

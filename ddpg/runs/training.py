@@ -18,7 +18,7 @@ from ddpg.algorithms.registry import algorithm_of
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
 from ddpg.config.imports import imports_allowed, references_of
-from ddpg.config.presets import budget_note, offline_recipe, preset_for, recipe_options
+from ddpg.config.presets import budget_note, default_options, offline_recipe, preset_for
 from ddpg.errors import EnvironmentFault, UsageError, brief, file_faults
 from ddpg.interaction import env_calls
 from ddpg.interaction.spaces import spaces_of
@@ -382,14 +382,11 @@ def _usual_config(
 ) -> AgentConfig:
     """Return the options of a run for which the caller gives none, with a buffer that fits into memory."""
     recipe = None if dataset is None else offline_recipe(kind)
-    if recipe is None:
-        config = kind(**preset_for(name, kind).options_for(kind, total_timesteps))
-    else:
-        config = kind(**recipe_options(recipe, kind, name))
-    buffer, too_much = resource_limits.buffer_that_fits(config.buffer_size, *spaces)
+    options = default_options(kind, name, total_timesteps, recipe)
+    options, too_much = resource_limits.with_fitting_buffer(options, kind, spaces)
     if too_much:
         print_to_stderr(too_much)
-    return config.replace(buffer_size=buffer)
+    return kind(**options)
 
 
 def _validate_config(config: Any) -> AgentConfig | None:
