@@ -62,7 +62,7 @@ def default_options(
     """
     if recipe is not None:
         return recipe_options(recipe, kind, env_id)
-    return {**preset_for(env_id, kind).options_for(kind, total_timesteps)}
+    return preset_for(env_id, kind).options_for(kind, total_timesteps)
 
 
 def ddpg_recipe(name: str) -> dict[str, Any]:
