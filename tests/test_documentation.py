@@ -187,6 +187,7 @@ def run_shell(block, where):
 TRAINING = {
     f"docs/{name}.md"
     for name in (
+        "export",
         "offline",
         "variants",
         *(f"how_to/{name}" for name in ("diagnose", "networks", "path", "pictures", "resume")),

@@ -88,6 +88,7 @@ def test_a_td_path_is_compared_with_its_own_loss():
     assert tf.gradients is original
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_compiled_timings")
 def test_a_wrong_sign_warns_by_name_unless_its_check_is_off():
     def unchecked(actor, critic, states):

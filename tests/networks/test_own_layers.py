@@ -152,7 +152,7 @@ def shapes_of_tensorflow_1():
 @pytest.mark.parametrize(
     "options",
     [
-        {"norm": "batch", "compiler": "native"},
+        pytest.param({"norm": "batch", "compiler": "native"}, marks=pytest.mark.slow),
         {"critic": "distributional", "bc_alpha": 2.5, "jit": False},
         *[pytest.param(read_recipe(name) | {"action_layer": 0}, id=name, marks=pytest.mark.slow) for name in RECIPES],
     ],

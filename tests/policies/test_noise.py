@@ -27,7 +27,9 @@ def test_gaussian_is_white(rng):
     assert abs(np.corrcoef(values[1:], values[:-1])[0, 1]) < 0.02
 
 
-@pytest.mark.parametrize(("dt", "steps", "time"), [(1.0, 100_000, 6.15), (0.01, 400_000, 666)])
+@pytest.mark.parametrize(
+    ("dt", "steps", "time"), [(1.0, 100_000, 6.15), pytest.param(0.01, 400_000, 666, marks=pytest.mark.slow)]
+)
 def test_ou_correlation_time_follows_dt(dt, steps, time, rng):
     noise = OrnsteinUhlenbeckNoise(0.2, (1, 1), theta=0.15, dt=dt)
     values = series(noise, rng, steps)

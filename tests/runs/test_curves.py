@@ -318,7 +318,10 @@ def test_figure_has_one_panel_per_environment_and_one_line_per_configuration(tmp
     assert "mean of the seeds" in figures[0]._supxlabel.get_text()
 
 
-@pytest.mark.parametrize("environments", [("Pendulum-v1",), ("Pendulum-v1", "mine:Other-v0", "mine:Third-v0")])
+@pytest.mark.parametrize(
+    "environments",
+    [pytest.param(("Pendulum-v1",), marks=pytest.mark.slow), ("Pendulum-v1", "mine:Other-v0", "mine:Third-v0")],
+)
 def test_a_legend_of_many_options_is_inside_the_figure(environments, tmp_path, monkeypatch):
     """Runs of different recipes differ in some twenty options."""
     for env_id in environments:
