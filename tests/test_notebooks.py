@@ -92,14 +92,14 @@ def test_metadata_contain_nothing_about_the_machine_but_its_kind_of_processor(no
         assert set(cell["metadata"].get("tags", [])) <= TAGS
 
 
-# Of conftest.py: the kernel must compute as it does for a reader.
-OF_THE_TESTS = ("DDPG_CACHE", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
+# Left out, since the kernel must compute as it does for a reader.
+SET_BY_CONFTEST = ("DDPG_CACHE", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
 
 
 # Slow: all but the first, which a newcomer opens first.
 @pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_outputs_are_as_committed(name):
-    environment = {key: value for key, value in os.environ.items() if key not in OF_THE_TESTS}
+    environment = {key: value for key, value in os.environ.items() if key not in SET_BY_CONFTEST}
     command = [sys.executable, str(FOLDER / "execute.py"), "--check", str(path_of(name))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == (f"{name}.ipynb: as committed\n", 0), done.stdout + done.stderr
