@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 SIGNALS = tuple(number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP"))
+# An environment variable that is set in the processes of a study's cells. A service manager that stops a study sends
+# SIGTERM to each of them, and so does the study, so there a second SIGTERM is no other request than the first.
+CELL = "DDPG_CELL"
 
-_ANSWER = (
+_SAVED = (
     "the run will be saved and ended: at the end of the episode if that takes a few seconds at most, after "
-    "TensorFlow's start-up or compiling if that is under way; a second signal ends it at once"
+    "TensorFlow's start-up or compiling if that is under way"
 )
-
-ANSWER_BEFORE_CELLS = (
-    "the command ends when it has checked its input, and begins nothing; a second signal ends it at once"
-)
+_AT_ONCE = "; a second signal ends it at once"
+ANSWER_BEFORE_CELLS = f"the command ends when it has checked its input, and begins nothing{_AT_ONCE}"
 
 
 def ignore() -> None:
@@ -44,7 +45,7 @@ class StopRequest:
         self.number: int | None = None
         self.left = False
         self.resumable: Callable[[], str] = lambda: "nothing was begun"
-        self.answer = _ANSWER
+        self.answer = _SAVED if _in_cell() else _SAVED + _AT_ONCE
         self.before_end: Callable[[], object] = ignore
         self.again = False
         self._came = threading.Event()
@@ -120,6 +121,8 @@ class _WatchedStopRequest(StopRequest):
             self._came.set()
             self.say(f"{name}: {self.answer}")
             return
+        if number == self.number == signal.SIGTERM and _in_cell():
+            return
         self.say(f"{name} again: ended at once; {self.resumable()}")
         if self._ends_process:
             with contextlib.suppress(Exception):
@@ -134,6 +137,10 @@ class _WatchedStopRequest(StopRequest):
             for each, handler in self._before.items():
                 signal.signal(each, handler)
             signal.raise_signal(number)
+
+
+def _in_cell() -> bool:
+    return CELL in os.environ
 
 
 def _is_descriptor_2(stream: TextIO | None) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from ddpg.checkpoints import atomic_write
 from ddpg.compiler.thread_pool import INTRAOP, available_cores
 from ddpg.errors import FileFault
+from ddpg.runs import signals
 from ddpg.runs.lock import lock_cell_log
 from ddpg.studies.forked_cells import CellServer, ServedCell
 from ddpg.studies.parent_guard import with_parent_guard
@@ -187,5 +188,5 @@ class LocalEngine(Engine):
 
 
 def cell_environment(threads: int) -> dict[str, str]:
-    """Return the environment variables that limit a cell to ``threads`` threads."""
-    return {"TF_CPP_MIN_LOG_LEVEL": "3", INTRAOP: str(threads)}
+    """Return a cell's environment variables, with which it has ``threads`` threads."""
+    return {"TF_CPP_MIN_LOG_LEVEL": "3", INTRAOP: str(threads), signals.CELL: "1"}

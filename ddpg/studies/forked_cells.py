@@ -221,7 +221,12 @@ class _Server:
         os.set_blocking(self._woken, False)
 
     def run(self) -> None:
-        """Serve messages; return only in a forked cell."""
+        """Serve messages; return only in a forked cell.
+
+        SIGTERM is blocked: a service manager that stops a study sends it to all of its processes, and the cells, which
+        end with this one, still have to save.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         while True:
@@ -274,4 +279,5 @@ class _Server:
         self._connection.close()
         os.close(self._woken)
         os.close(self._wake)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         sys.argv = ["ddpg", *arguments]

@@ -250,6 +250,30 @@ def test_signals_are_answered_while_stderr_is_redirected():
     assert done.returncode == 128 + signal.SIGTERM
 
 
+IN_A_CELL = """
+import os, signal, threading
+from ddpg.runs import signals
+
+with signals.stop_on_signals(ends_process=True) as request:
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+        threading.Event().wait(0.2)
+        print("saved")
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "saved", "status"), [({signals.CELL: "1"}, 2, signal.SIGHUP), ({}, 1, signal.SIGTERM)]
+)
+def test_a_second_sigterm_does_not_end_a_cell(environment, saved, status):
+    """A service manager and the study both send one; another signal ends a cell, too."""
+    code = [sys.executable, "-u", "-c", IN_A_CELL]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=120, env=os.environ | environment)
+    assert done.stdout == saved * "saved\n"
+    assert done.returncode == 128 + status
+    assert ("a second signal ends it" in done.stderr) == (not environment)
+
+
 @pytest.mark.slow
 def test_training_in_a_thread(uninterrupted, at, tmp_path):
     runs = []

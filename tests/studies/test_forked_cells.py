@@ -72,6 +72,7 @@ def test_a_terminated_cell_saves(server, tmp_path):
         with pytest.raises(subprocess.TimeoutExpired):
             cell.wait(0.2)
     assert is_cell_running(tmp_path / "log")
+    server._process.send_signal(signal.SIGTERM)  # as when a service manager stops all of a study's processes
     cell.terminate()
     assert cell.wait(60) == 128 + signal.SIGTERM
     assert not is_cell_running(tmp_path / "log")
