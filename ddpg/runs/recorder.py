@@ -203,7 +203,8 @@ class RunRecorder(Callback):
             return self._interrupted()
 
         evaluation = _evaluate_interruptibly(interrupted, agent, self._env, self._episodes, self._seed)
-        if evaluation is None:
+        # The choice comes before anything is recorded: if it fails, a resumed run makes the evaluation and the choice.
+        if evaluation is None or (now >= self._goal and not self._save_better(agent, interrupted)):
             self._evaluation_seconds = math.inf
             agent.stop()
             return
@@ -217,8 +218,6 @@ class RunRecorder(Callback):
         agent.abandon_episode()
         self._metrics.exclude(time.perf_counter() - start)
         start = time.perf_counter()
-        if now >= self._goal:
-            self._save_better(agent)
         self._save(agent)
         if is_best:
             self._save_best(agent)
@@ -260,18 +259,25 @@ class RunRecorder(Callback):
             self._check_directory()
             agent.save(self._offline, replay=False)
 
-    def _save_better(self, agent: OffPolicyAgent) -> None:
+    def _save_better(self, agent: OffPolicyAgent, interrupted: Callable[[], bool]) -> bool:
         """Save the better policy of a fine-tuned run: the last one, or the one before the first environment step.
 
         Both are evaluated on the same episodes, which no evaluation during the run uses. The best of the run's own
         evaluations would be a biased choice: the maximum of many noisy returns favours a lucky one.
+
+        Returns:
+            Whether this was not interrupted; also true of a run that is not fine-tuned.
         """
         if self._offline_until is None or agent.num_timesteps <= self._offline_until or not self._offline.exists():
-            return
-        before = type(agent).load(self._offline, config=agent.config)
+            return True
+        before, returns = type(agent).load(self._offline, config=agent.config), []
         try:
-            seed = choice_seed(agent.seed)
-            returns = [evaluate(one, self._env, CHOICE_EPISODES, seed).mean_return for one in (before, agent)]
+            for one in (before, agent):
+                arguments = self._env, CHOICE_EPISODES, choice_seed(agent.seed)
+                if (evaluation := _evaluate_interruptibly(interrupted, one, *arguments)) is None:
+                    return False
+                returns.append(evaluation.mean_return)
+            self._check_directory()
             better = before if returns[0] > returns[1] else agent
             better.save(self._folder / "better", replay=False)
         finally:
@@ -281,6 +287,7 @@ class RunRecorder(Callback):
             f"mean return of {CHOICE_EPISODES} episodes: {first} after {self._offline_until:,} updates from data, "
             f"{last} after {agent.num_timesteps - self._offline_until:,} more steps; checkpoint better holds the better"
         )
+        return True
 
     def _step_of_best(self) -> int | None:
         """Return the step of the saved best agent, or ``None`` if there is none or it is damaged."""

@@ -1,6 +1,8 @@
 """Runs that learn from a data set: updates without environment steps, exact resuming, and fine-tuning."""
 
+import contextlib
 import shutil
+import signal
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +18,8 @@ from ddpg.cli.main import main
 from ddpg.cli.train import Train
 from ddpg.config.options import from_toml
 from ddpg.config.presets import read_recipe
-from ddpg.runs import recorder, run_directory
+from ddpg.errors import EnvironmentFault
+from ddpg.runs import recorder, run_directory, run_loop
 from ddpg.runs.evaluation import Evaluation, evaluate
 from ddpg.runs.run_directory import read_config
 from ddpg.runs.run_loop import GracefulStop
@@ -248,6 +251,49 @@ def test_a_fine_tuned_run_keeps_the_better_policy(before, after, steps, data, tm
     assert DDPG.load(run, which="better").num_timesteps == steps
     with refuses(UsageError, "'better' best, offline and better"):
         resume(run, which="better", progress_bar=False)
+
+
+class Interfering(Resetting):
+    """Calls ``event`` in every step of the episodes in which two policies are compared at the end of a run."""
+
+    event = None
+
+    def step(self, action):
+        if Interfering.event is not None and self.np_random_seed == RUN["seed"] + 3_000_000:
+            Interfering.event()
+        return super().step(action)
+
+
+if "OfflineInterfering-v0" not in gym.registry:
+    gym.register("OfflineInterfering-v0", lambda **_: Interfering(7, truncate=True), disable_env_checker=True)
+
+
+def fail():
+    raise RuntimeError("a cable came loose")
+
+
+def stop():
+    Interfering.event = None  # a second signal would end this process
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("event", "lasts"), [(fail, False), (stop, True)])
+def test_an_unfinished_choice_of_the_better_policy_is_made_on_resume(
+    event, lasts, fine_tuned, data, tmp_path, monkeypatch, capsys
+):
+    """The evaluation at the end is made then, too."""
+    monkeypatch.setattr(run_loop, "PATIENCE", 0.0)
+    options = {**RUN, "dataset": data, "offline_timesteps": 40, "root": tmp_path}
+    with monkeypatch.context() as patch, contextlib.nullcontext() if lasts else pytest.raises(EnvironmentFault):
+        patch.setattr(Interfering, "event", staticmethod(event))
+        train("OfflineInterfering-v0", CONFIG, **options)
+    run = tmp_path / "OfflineInterfering-v0" / "1"
+    assert run_directory.checkpoints(run)[-1].name == "100"
+    assert not (run / "checkpoints" / "better").exists()
+    capsys.readouterr()
+    resume(run, progress_bar=False)
+    assert "after 60 more steps" in capsys.readouterr().err
+    assert_same(run, fine_tuned)
 
 
 @pytest.mark.slow
