@@ -60,7 +60,7 @@ class RunRecorder(Callback):
     ):
         self.run, self.document = run, document
         self._folder, self._directory = run / "checkpoints", directory_id(run)
-        self._best = self._folder / "best"
+        self._best = _best_of(run)
         self._offline, self._offline_until = self._folder / "offline", document["offline_timesteps"]
         self._interval = document["evaluation_interval"]
         self._episodes = document["evaluation_episodes"]
@@ -220,7 +220,7 @@ class RunRecorder(Callback):
         start = time.perf_counter()
         self._save(agent)
         if is_best:
-            self._save_best(agent)
+            _save_best(self._best, agent)
         self._metrics.exclude(time.perf_counter() - start)
 
     def _warn_of_long_evaluation(self, now: int) -> None:
@@ -235,16 +235,14 @@ class RunRecorder(Callback):
             )
 
     def _recover_best(self, agent: OffPolicyAgent) -> None:
-        """Save the best agent now if the run was killed between its best evaluation and saving the agent.
+        """Save the best agent now if it is missing (:func:`recover_best`).
 
         If the run goes back to an earlier checkpoint, the saved best agent may come from a later step; the next
         evaluation then replaces it.
         """
-        run_state, now, kept = self._run_state, agent.num_timesteps, self._step_of_best()
-        if run_state.best_at == now:
-            if kept != now:
-                self._save_best(agent)
-        elif run_state.best_at >= 0 and kept is not None and kept > now:
+        recover_best(self.run, agent, self._run_state)
+        run_state, now, kept = self._run_state, agent.num_timesteps, _step_of(self._best)
+        if run_state.best_at not in (-1, now) and kept is not None and kept > now:
             warnings.warn(
                 f"{self._best} is of step {kept}, after step {now}, from where the run goes on; it has replaced the "
                 f"best checkpoint until step {now}, which was of step {run_state.best_at}. From the next evaluation on "
@@ -289,18 +287,6 @@ class RunRecorder(Callback):
         )
         return True
 
-    def _step_of_best(self) -> int | None:
-        """Return the step of the saved best agent, or ``None`` if there is none or it is damaged."""
-        try:
-            return checkpoint.read(self._best)[0]["num_timesteps"]
-        except UsageError:
-            return None
-
-    def _save_best(self, agent: OffPolicyAgent) -> None:
-        if self._best.exists() and self._step_of_best() is None:
-            target_dir.remove_staging(self._best)  # saving would not replace a damaged checkpoint
-        agent.save(self._best, replay=False)
-
     def _check_directory(self) -> None:
         """Refuse to write if the run directory was renamed or removed since training began."""
         if directory_id(self.run) != self._directory:
@@ -320,6 +306,41 @@ class RunRecorder(Callback):
         groups[RUN_STATE] = self._run_state.arrays(agent.counts, seconds, compile_seconds)
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
         run_directory.prune_checkpoints(self.run)
+
+
+def recover_best(run: Path, agent: OffPolicyAgent, run_state: RunState) -> bool:
+    """Save the agent of a run as its best if that is missing: its saving failed, or the run was killed before it.
+
+    Args:
+        run: the run directory.
+        agent: the agent of the checkpoint from which the run goes on.
+        run_state: the run state in that checkpoint.
+
+    Returns:
+        Whether it was missing.
+    """
+    missing = run_state.best_at == agent.num_timesteps != _step_of(_best_of(run))
+    if missing:
+        _save_best(_best_of(run), agent)
+    return missing
+
+
+def _best_of(run: Path) -> Path:
+    return run / "checkpoints" / "best"
+
+
+def _step_of(path: Path) -> int | None:
+    """Return the step of the agent in a checkpoint, or ``None`` if there is none or it is damaged."""
+    try:
+        return checkpoint.read(path)[0]["num_timesteps"]
+    except UsageError:
+        return None
+
+
+def _save_best(path: Path, agent: OffPolicyAgent) -> None:
+    if path.exists() and _step_of(path) is None:
+        target_dir.remove_staging(path)  # saving would not replace a damaged checkpoint
+    agent.save(path, replay=False)
 
 
 class _Interrupted(Exception):

@@ -45,7 +45,7 @@ from ddpg.runs.env_factory import (
 )
 from ddpg.runs.episode_limits import cut_episodes_note, default_evaluation_interval, episode_limit, episode_limit_note
 from ddpg.runs.lock import run_lock
-from ddpg.runs.recorder import RUN_STATE
+from ddpg.runs.recorder import RUN_STATE, recover_best
 from ddpg.runs.run_state import RunState
 from ddpg.runs.trackers import as_tracker
 from ddpg.runs.versions import differences, versions_here
@@ -210,7 +210,8 @@ def resume(
 
     On the same machine, with the same versions, the run ends as if it had never been interrupted
     (docs/reliability.md). A run with workers goes on with new episodes instead. If the latest checkpoint is damaged,
-    the one before it is used, with a warning. A run that has reached its goal, but lacks its picture, is drawn.
+    the one before it is used, with a warning. A run that has reached its goal, but lacks its picture or its checkpoint
+    ``best``, gets them.
 
     Args:
         run: the run directory.
@@ -293,12 +294,14 @@ def resume(
         run_state = _read_run_state(path, agent)
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"] and run_state.evaluated >= agent.num_timesteps:
-            # The process may have been killed before it finished the run, or could not write the picture.
-            drawn = run_loop.finish_run(run, agent, env_id)
-            if drawn and document["total_timesteps"] == own_goal:
+            # The process may have been killed before it finished the run, or could not write these files.
+            newest = path == run_directory.checkpoints(run)[-1]
+            files = ["checkpoints/best"] if newest and recover_best(run, agent, run_state) else []
+            files += [run_directory.PICTURE] if run_loop.finish_run(run, agent, env_id) else []
+            if files and document["total_timesteps"] == own_goal:
                 print_to_stderr(
-                    f"{run} has reached its {agent.num_timesteps} steps, and only its {run_directory.PICTURE} was "
-                    "missing or older; it is drawn"
+                    f"{run} has reached its {agent.num_timesteps} steps, and only {' and '.join(files)} was missing or "
+                    "older; it is written now"
                 )
                 return run
             raise UsageError(_goal_reached_message(run, agent.num_timesteps, document["total_timesteps"], own_goal))

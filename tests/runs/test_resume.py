@@ -300,6 +300,27 @@ def test_a_best_checkpoint_that_a_kill_prevented_is_written_on_resume(copied):
     assert checkpoint.read(best)[0]["num_timesteps"] == int(newest.name)
 
 
+def test_a_best_checkpoint_at_the_goal_is_written_on_resume(copied, capsys):
+    """A kill or a full disk may have prevented it after the last checkpoint; nothing is left to train then."""
+    older, newest = run_directory.checkpoints(copied)
+    best = copied / "checkpoints" / "best"
+    for path in (older, newest):
+
+        def is_best(manifest, groups):
+            groups["run"] |= {"best": np.array([1e6]), "best_at": np.array(manifest["num_timesteps"])}
+
+        rewrite(path, is_best)
+    assert resume(copied, progress_bar=False) == copied
+    assert checkpoint.read(best)[0]["num_timesteps"] == int(newest.name)
+    assert "reached" in (err := capsys.readouterr().err)
+    assert "checkpoints/best" in err
+    with refuses(UsageError, "reached"):
+        resume(copied, progress_bar=False)
+    with refuses(UsageError, "reached"):
+        resume(copied, which=older.name, total_timesteps=int(older.name), progress_bar=False)
+    assert checkpoint.read(best)[0]["num_timesteps"] == int(newest.name)
+
+
 def test_a_damaged_best_checkpoint_is_replaced_on_resume(copied):
     best = copied / "checkpoints" / "best"
     (best / "manifest.json").write_text("{")
