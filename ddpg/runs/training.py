@@ -13,8 +13,8 @@ import gymnasium as gym
 
 from ddpg.agents import resource_limits
 from ddpg.agents.learn_loop import OfflineLoop
-from ddpg.agents.off_policy import OffPolicyAgent, agent_for, load_agent
-from ddpg.algorithms.registry import algorithm_of
+from ddpg.agents.off_policy import OffPolicyAgent, agent_for, fitting_env, load_agent
+from ddpg.algorithms.registry import algorithm_named, algorithm_of
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
 from ddpg.config.imports import imports_allowed, references_of
@@ -215,8 +215,8 @@ def resume(
 
     Args:
         run: the run directory.
-        config: options that replace the run's, also in its ``config.json``; needed if the run's options held your own
-            callables.
+        config: options that replace the run's, also in its ``config.json``, from which every later ``resume`` takes
+            them, whichever checkpoint it goes on from; needed if the run's options held your own callables.
         total_timesteps: a new goal. A run that had reached its goal goes on with a new episode.
         which: ``"latest"``, or the timesteps of a checkpoint to go back to; later checkpoints are removed.
         evaluation_interval: a new number of steps between evaluations; ``None``: as before.
@@ -285,14 +285,14 @@ def resume(
         env, env_id = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
         path = _newest_readable(run, which)
         with imports_allowed(allow_import):
-            agent = load_agent(path, env, config=config)
+            agent = load_agent(path, env, config=config or _replaced_config(path, document))
         if offline_timesteps is not None:
             _check_learned_offline(run, document["offline_timesteps"], offline_timesteps, agent.num_timesteps)
             _check_offline_ends(offline_timesteps, document["total_timesteps"])
             document["offline_timesteps"] = offline_timesteps
         collected.enter_context(_collector(agent, document))
         run_state = _read_run_state(path, agent)
-        document["config"] = agent.config.to_json()
+        document |= {"algorithm": algorithm_of(agent.config), "config": agent.config.to_json()}
         if agent.num_timesteps >= document["total_timesteps"] and run_state.evaluated >= agent.num_timesteps:
             # The process may have been killed before it finished the run, or could not write these files.
             newest = path == run_directory.checkpoints(run)[-1]
@@ -457,6 +457,20 @@ def _newest_readable(run: Path, which: str) -> Path:
         else:
             return path
     return paths[-1]
+
+
+def _replaced_config(path: Path, document: dict[str, Any]) -> AgentConfig | None:
+    """Return the options in ``config.json`` if they are not the checkpoint's, else ``None``.
+
+    They have been replaced since then, by a ``resume`` with a ``config`` that was interrupted before it saved anything,
+    or the run goes back to an earlier checkpoint.
+    """
+    manifest, groups = checkpoint.read(path, only={"variables"})
+    if manifest["config"] == document["config"]:
+        return None
+    config = algorithm_named(document["algorithm"]).config.from_json(document["config"])
+    resource_limits.check_options(path, config, fitting_env(manifest, None), groups.get("variables", {}))
+    return config
 
 
 def _read_run_state(path: Path, agent: OffPolicyAgent) -> RunState:

@@ -1,5 +1,6 @@
 """A resumed run ends exactly as if never interrupted: weights, memory, random states, tables and events."""
 
+import contextlib
 import importlib.metadata
 import os
 import shutil
@@ -20,6 +21,7 @@ from ddpg.cli.main import main
 from ddpg.runs import episode_limits, recorder, run_config, run_directory
 from ddpg.runs.listing import list_runs
 from ddpg.runs.lock import run_lock
+from ddpg.runs.run_directory import read_config
 from ddpg.runs.tables import CSVTable, read_table
 from ddpg.runs.versions import differences, versions_here
 
@@ -176,6 +178,22 @@ def test_a_run_killed_twice_ends_as_if_never_interrupted(case, uninterrupted, tm
     assert [step // 50 for step in steps] == [1, 2, 3, 4, 5, 5][: len(steps)]  # on the grid, at the end of an episode
     ends = [int(row["timesteps"]) for row in expected["episodes"]]
     assert steps[:-1] == [min(end for end in ends if end >= 50 * k) for k in range(1, len(steps))]
+
+
+def test_replaced_options_outlast_a_kill(copied, tmp_path, monkeypatch):
+    """They are in config.json before the first checkpoint has them, and going back to an earlier one keeps them."""
+    config = CASES["dqn"][1].replace(n_steps=3, gamma=0.5)
+    runs = [copied, shutil.copytree(copied, tmp_path / "other")]
+    for run in runs:
+        blow(monkeypatch, 5 if run == copied else None)
+        with refuses(Killed, "blown") if run == copied else contextlib.nullcontext():
+            resume(run, config=config, total_timesteps=280, progress_bar=False)
+    blow(monkeypatch, None)
+    resume(copied, progress_bar=False)
+    assert checkpoint.read(checkpoint.find(copied))[0]["config"] == read_config(copied)["config"] == config.to_json()
+    assert_same(*runs)
+    resume(copied, which=run_directory.checkpoints(copied)[0].name, progress_bar=False)
+    assert_same(*runs)
 
 
 @pytest.fixture(scope="module")
