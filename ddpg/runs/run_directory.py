@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddpg.checkpoints import target_dir
+from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.errors import FileFault, UsageError, brief
 from ddpg.exports.zoo import is_zoo, read_entry
 from ddpg.runs import run_config
@@ -156,6 +156,17 @@ def prune_checkpoints(run: Path) -> None:
     """Delete all numbered checkpoints but the newest :data:`KEEP_CHECKPOINTS`."""
     for path in checkpoints(run)[:-KEEP_CHECKPOINTS]:
         target_dir.remove_staging(path)
+
+
+def remove_later(run: Path, step: int) -> None:
+    """Delete the checkpoints of steps after ``step``, from which the run goes on; ``best`` waits for an evaluation."""
+    for path in checkpoints(run):
+        if int(path.name) > step:
+            target_dir.remove_staging(path)
+    for path in (run / "checkpoints" / name for name in ("offline", "better")):
+        with contextlib.suppress(UsageError):  # there is none, or it is damaged
+            if checkpoint.read(path, only=set())[0]["num_timesteps"] > step:
+                target_dir.remove_staging(path)
 
 
 def remove_unfinished(run: Path) -> None:

@@ -15,7 +15,7 @@ from ddpg.agents import resource_limits
 from ddpg.agents.learn_loop import OfflineLoop
 from ddpg.agents.off_policy import OffPolicyAgent, agent_for, fitting_env, load_agent
 from ddpg.algorithms.registry import algorithm_named, algorithm_of
-from ddpg.checkpoints import checkpoint, target_dir
+from ddpg.checkpoints import checkpoint
 from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
 from ddpg.config.imports import imports_allowed, references_of
 from ddpg.config.presets import budget_note, default_options, offline_recipe, preset_for
@@ -309,9 +309,7 @@ def resume(
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
         _note_changes(run, env_id, document)
         run_config.text_of(document)  # refuses values that config.json cannot hold, before checkpoints are removed
-        for path in run_directory.checkpoints(run):
-            if int(path.name) > agent.num_timesteps:
-                target_dir.remove_staging(path)
+        run_directory.remove_later(run, agent.num_timesteps)
         run_config.write(run, document)
         _warn_of_cut_episodes(env_id, document)
         run_loop.run_to_goal(run, document, agent, run_state, request, progress_bar, track)

@@ -296,6 +296,17 @@ def test_an_unfinished_choice_of_the_better_policy_is_made_on_resume(
     assert_same(run, fine_tuned)
 
 
+@pytest.mark.parametrize(("step", "removed"), [(30, {"offline", "better"}), (60, {"better"}), (100, set())])
+def test_going_back_removes_the_policies_of_later_steps(step, removed, fine_tuned, tmp_path):
+    """They would pass for those of the run as it goes on until it reaches their steps, if it does."""
+    run = shutil.copytree(fine_tuned, tmp_path / "run")
+    assert checkpoint.read(run / "checkpoints" / "better")[0]["num_timesteps"] == 100
+    before = {path.name for path in (run / "checkpoints").iterdir()}
+    numbered = {path.name for path in run_directory.checkpoints(run) if int(path.name) > step}
+    run_directory.remove_later(run, step)
+    assert before - {path.name for path in (run / "checkpoints").iterdir()} == removed | numbered
+
+
 @pytest.mark.slow
 def test_a_run_without_fine_tuning_has_no_checkpoint_better(offline, data, tmp_path):
     run = train(
