@@ -100,11 +100,20 @@ class _NumpyLowering:
         if operation.type not in OPERATIONS or any(operation.get_attr(name) != v for name, v in required.items()):
             raise UnsupportedOp(operation.type)
         inputs = tuple(self.visit(source) for source in operation.inputs)
+        if operation.type == "ConcatV2":
+            return self._joined(inputs, tensor)
         neutral = _NEUTRAL.get(operation.type)
         for kept, other in (inputs, inputs[::-1]) if neutral is not None else ():
             if self._shapes[kept] == tensor.shape and np.all(self.constants.get(other, np.nan) == neutral):
                 return kept
         return self._step(operation.type, inputs, tensor)
+
+    def _joined(self, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
+        """Join any number of matrices, two at a time: the program's operation takes two."""
+        first, *others, axis = inputs
+        for other in others:
+            first = self._step("ConcatV2", (first, other, axis), tensor)
+        return first
 
     def _step(self, operation: str, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
         # The program stores a vector [n] as a row [1, n]. That broadcasts with matrices as the vector does, and
@@ -112,6 +121,8 @@ class _NumpyLowering:
         vectors = operation in _ELEMENTWISE and all((self._shapes[place].rank or 0) <= 1 for place in inputs)
         if tensor.shape.rank != 2 and not (tensor.shape.rank == 1 and vectors):
             raise UnsupportedOp(tensor.op.type)
+        if all(place in self.constants for place in inputs):
+            return self._constant(tensor, OPERATIONS[operation](*(self.constants[place] for place in inputs)))
         self.steps.append(ProgramStep(operation, inputs, self._new(tensor)))
         return self.size - 1
 

@@ -8,6 +8,7 @@ another order than NumPy, so outputs differ by rounding.
 import ctypes
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from ddpg.compiler.llvm_builder import FunctionBuilder
 from ddpg.compiler.memory_plan import aligned_block, constants_of, plan_memory
 from ddpg.compiler.schedule import schedule
 from ddpg.interaction.actions import BoxActions
-from ddpg.policies.numpy_program import NumpyProgram
+from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.replay.normalizers import CLIP, ObservationNormalizer
 
 _FUNCTION = "act"
@@ -207,21 +208,32 @@ def lower_to_ir(program: Program, source: NumpyProgram, observation: Node, first
         value = node(register)
         return program.broadcast(value, _matrix_shape(arrays[register])) if value.kind == "literal" else value
 
+    def keeps_rows(step: ProgramStep, expected: Sequence[Any], *inputs: Node) -> bool:
+        """Return whether a step computes a row from rows, with one of the expected axes or shapes."""
+        return all(row.shape[0] == 1 for row in inputs) and arrays[step.inputs[-1]].tolist() in expected
+
     for step in source.steps:
+        kept = True
         if step.operation == "Reshape":  # it flattens the observation, which is a row in the IR already
             result = node(step.inputs[0])
+            kept = result is observation and keeps_rows(step, [[-1, observation.size]], result)
         elif step.operation == "MatMul":
             result = program.matmul(whole(step.inputs[0]), whole(step.inputs[1]), False, False)
         elif step.operation == "Mean":
             row = node(step.inputs[0])
+            kept = keeps_rows(step, (1, -1, [1], [-1]), row)
             total = program.reduce_sum(row, COLUMNS)
             result = program.elementwise("mul", total, program.literal(1 / row.size))
         elif step.operation == "ConcatV2":
-            result = program.concat(tuple(whole(register) for register in step.inputs[:2]))
+            parts = tuple(whole(register) for register in step.inputs[:2])
+            kept = keeps_rows(step, (1, -1), *parts)
+            result = program.concat(parts)
         elif step.operation in ELEMENTWISE_OPS:
             result = program.elementwise(ELEMENTWISE_OPS[step.operation], *map(node, step.inputs))
         else:
             raise Unsupported(step.operation)
+        if not kept:  # such as layers that are shared between parts of an observation, by reshaping it
+            raise Unsupported(f"{step.operation} across rows")
         nodes[step.output] = result
     return nodes[source.result]
 

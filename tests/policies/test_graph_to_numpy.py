@@ -1,0 +1,87 @@
+"""Networks of a user's own act as TensorFlow computes them, one state at a time and in batches."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg import DDPG, DDPGConfig
+from ddpg.policies.network_policy import NumpyPolicy
+
+v1 = tf.compat.v1
+STATES, BOX = gym.spaces.Box(-1, 1, (6,)), gym.spaces.Box(-1, 1, (2,))
+
+
+def weights(name, *shape):
+    return v1.get_variable(name, shape, initializer=v1.glorot_uniform_initializer(seed=3))
+
+
+def dense(x, units, name):
+    return tf.nn.relu(tf.matmul(x, weights(f"{name}/w", int(x.shape[1]), units)) + weights(f"{name}/b", 1, units))
+
+
+def shared(states):
+    """The same layer for both halves of the observation."""
+    return tf.reshape(dense(tf.reshape(states, [-1, 3]), 5, "half"), [-1, 10])
+
+
+def centred_halves(states):
+    halves = tf.reshape(dense(states, 6, "first"), [-1, 3])
+    return tf.reshape(halves - tf.reduce_mean(halves, axis=1, keepdims=True), [-1, 6])
+
+
+def centred_over_the_batch(states):
+    hidden = dense(states, 6, "first")
+    return hidden - tf.reduce_mean(hidden, axis=0, keepdims=True)
+
+
+def three_inputs(states):
+    return tf.concat([dense(states, units, f"part_{units}") for units in (3, 4, 5)], axis=-1)
+
+
+def pooled(states):
+    """A mean as a product with a matrix of equal numbers, which other constants make."""
+    hidden = dense(states, 6, "first")
+    return tf.concat([hidden, tf.matmul(hidden, tf.ones([6, 1]) / 6.0)], axis=1)
+
+
+def masked(states):
+    return tf.tanh(tf.matmul(states, weights("w", 6, 4) * np.tri(6, 4).astype(np.float32)))
+
+
+def low_rank(states):
+    return tf.tanh(tf.matmul(states, tf.matmul(weights("u", 6, 2), weights("v", 2, 4))))
+
+
+def centred_weights(states):
+    kernel = weights("w", 6, 4)
+    kernel = kernel - tf.reduce_mean(kernel, axis=0, keepdims=True)
+    return tf.tanh(tf.matmul(states, kernel - tf.reduce_mean(kernel, axis=1, keepdims=True)))
+
+
+ACROSS_ROWS = (shared, centred_halves, centred_over_the_batch)  # not a row of features for each row of an observation
+BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights)
+
+
+def make_agent(network):
+    return DDPG((STATES, BOX), DDPGConfig(output_init="fan_in"), seed=0, actor_network=network)
+
+
+def states(count=4):
+    return np.random.default_rng(0).uniform(-1, 1, (count, 6)).astype(np.float32)
+
+
+def by_tensorflow(agent, rows):
+    with agent.session.as_default():
+        return agent.actor.predict(rows)
+
+
+@pytest.mark.parametrize("network", [*ACROSS_ROWS, *BY_ROWS])
+def test_one_state_and_a_batch_act_as_in_tensorflow(network):
+    agent = make_agent(network)
+    assert isinstance(agent.policy, NumpyPolicy)
+    np.testing.assert_allclose(agent.predict(states())[0], by_tensorflow(agent, states()), rtol=1e-5, atol=1e-6)
+    for state in states():
+        alone = by_tensorflow(agent, state[None])[0]
+        np.testing.assert_allclose(agent.predict(state)[0], alone, rtol=1e-5, atol=1e-6)
+    assert (agent._native_policy is None) == (network in (*ACROSS_ROWS, centred_weights))
