@@ -1,10 +1,10 @@
 """Lower a policy's network to loops in C: dense layers, elementwise loops, means, concatenations.
 
-:func:`lower_to_c` builds the loops from a NumPy program. It computes steps that read only constants, adds a bias within
-its dense layer, and gives ``int8`` weights one scale per output. :meth:`CProgram.outputs` runs the loops in NumPy;
-:func:`network_text` writes them as C99 statements. Loop bounds are constant and the innermost loop runs over a layer's
-outputs, which compilers turn into vector instructions at ``-O2``. One pass over the outputs handles eight inputs, so an
-output is loaded and stored once per eight products.
+:func:`lower_to_c` builds the loops from a NumPy program. It adds a bias within its dense layer, and gives ``int8``
+weights one scale per output. :meth:`CProgram.outputs` runs the loops in NumPy; :func:`network_text` writes them as C99
+statements. Loop bounds are constant and the innermost loop runs over a layer's outputs, which compilers turn into
+vector instructions at ``-O2``. One pass over the outputs handles eight inputs, so an output is loaded and stored once
+per eight products.
 """
 
 import dataclasses
@@ -169,10 +169,10 @@ class _CLowering:
     """The lowering in progress: the loops so far, and the value or constant for each register of the NumPy program."""
 
     def __init__(self, program: NumpyProgram, observation_size: int, quantize: str | None):
-        self._program, self._quantize = program, quantize
-        self._known: dict[int, np.ndarray] = dict(program.arrays())
+        self._program, self._quantize = program.folded(), quantize
+        self._known: dict[int, np.ndarray] = self._program.arrays()
         self._values: dict[int, Value] = {program.sources[0]: Value(0, observation_size)}
-        self._uses = Counter(register for step in program.steps for register in step.inputs)
+        self._uses = Counter(register for step in self._program.steps for register in step.inputs)
         self._uses[program.result] += 1
         self._arrays: dict[str, np.ndarray] = {}
         self._names: dict[int, str] = {}
@@ -180,13 +180,9 @@ class _CLowering:
         self._observation_size = observation_size
 
     def lowered(self) -> CProgram:
-        """Return the lowered program, with every step that reads only constants already computed."""
+        """Return the lowered program."""
         for step in self._program.steps:
-            if all(register in self._known for register in step.inputs):
-                inputs = [self._known[register] for register in step.inputs]
-                self._known[step.output] = OPERATIONS[step.operation](*inputs)
-            else:
-                self._lower(step)
+            self._lower(step)
         result = self._values[self._program.result]
         return CProgram(tuple(self._steps), self._arrays, result, self._observation_size)
 

@@ -132,13 +132,15 @@ def export(
     mask: int = getattr(acting.network, "mask_size", 0)
     program = None
     try:
-        program = policy_graph.numpy_program(acting)
+        program = policy_graph.numpy_program(acting).folded()
     except UnsupportedOp as op:
         if kind in ("numpy", "c"):
             raise UsageError(
                 f"format={kind!r} cannot hold this network: its op {op} has no counterpart in NumPy; use savedmodel, "
                 "tflite or onnx"
             ) from None
+    if program is not None and kind in ("numpy", "c"):
+        _check_rows(kind, program, observation_space)
     moments = _moments(acting, program)
     observations = sample_observations(observation_space, mask, moments)
     with export_dir.write_aside(path) as temporary:
@@ -166,6 +168,21 @@ def export(
                 "it was not written: please report this with the configuration of the agent"
             )
     return difference
+
+
+def _check_rows(kind: str, program: NumpyProgram, space: gym.spaces.Box) -> None:
+    """Refuse a network whose layers do more than map the row of each observation to a row.
+
+    Raises:
+        UsageError: if it is such a network, as one that shares layers between parts of an observation by reshaping it.
+    """
+    try:
+        policy_file.result_width(program.steps, program.arrays(), space.shape, program.result)
+    except policy_file.InvalidProgram as error:
+        raise UsageError(
+            f"format={kind!r} cannot hold this network, which does more than map rows to rows: in its NumPy program "
+            f"{error.problem}; use savedmodel, tflite or onnx"
+        ) from None
 
 
 def unit_of_difference(action_space: gym.Space) -> str:

@@ -80,6 +80,14 @@ class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     act_sha256: Sha256 | None = None
 
 
+class InvalidProgram(UsageError):
+    """A program does not map each observation by itself to a row of outputs; ``problem`` says which step."""
+
+    def __init__(self, where: str, what: str):
+        self.problem = f"{where} {what}"
+        super().__init__(f"the policy's program is invalid: {self.problem}; export the policy again")
+
+
 class SelfTest(NamedTuple):
     """What ``act.py``, or the C code, compares itself with.
 
@@ -276,13 +284,13 @@ def result_width(
     Register 0 holds the observations ``[B, *observation_shape]``, any other ``[B, width]`` or ``[1, width]``.
 
     Raises:
-        UsageError: if a register is read before it is set or is set twice, shapes do not fit, a row has more than
+        InvalidProgram: if a register is read before it is set or is set twice, shapes do not fit, a row has more than
             ``LARGEST`` numbers or all registers together more than ``MOST``, or the result does not
             depend on the observations.
     """
     for register, array in arrays.items():
         if not array.size:
-            raise _refusal(f"the array of register {register}", f"has shape {array.shape}, without a number")
+            raise InvalidProgram(f"the array of register {register}", f"has shape {array.shape}, without a number")
     widths = {register: _width(array) for register, array in arrays.items()}
     dependent = {0}  # registers that depend on the observations
     total = 0
@@ -292,23 +300,23 @@ def result_width(
     for number, step in enumerate(steps):
         where = f"step {number}, {step.operation}"
         if step.output in widths or step.output in arrays or step.output == 0:
-            raise _refusal(where, f"sets register {step.output} again")
+            raise InvalidProgram(where, f"sets register {step.output} again")
         for register in step.inputs:
             if register not in widths and not (register == 0 and step.operation == "Reshape"):
-                raise _refusal(where, f"reads register {register}, which is not set")
+                raise InvalidProgram(where, f"reads register {register}, which is not set")
         width = _step_width(where, step, arrays, widths, size)
         if not 1 <= width <= LARGEST:
-            raise _refusal(where, f"makes rows of {width} numbers, expected 1 to {LARGEST}")
+            raise InvalidProgram(where, f"makes rows of {width} numbers, expected 1 to {LARGEST}")
         widths[step.output] = width
         total += width
         if total > MOST:
-            raise _refusal(where, f"brings a row of all registers to {total} numbers, expected at most {MOST}")
+            raise InvalidProgram(where, f"brings a row of all registers to {total} numbers, expected at most {MOST}")
         if dependent & set(step.inputs):
             dependent.add(step.output)
     if result not in widths or result in arrays:
-        raise _refusal("the result", f"is register {result}, which no step sets")
+        raise InvalidProgram("the result", f"is register {result}, which no step sets")
     if result not in dependent:
-        raise _refusal("the result", f"is register {result}, which does not depend on the observations")
+        raise InvalidProgram("the result", f"is register {result}, which does not depend on the observations")
     return widths[result]
 
 
@@ -323,33 +331,33 @@ def _step_width(
     registers = list(step.inputs)
     expected = 1 if step.operation in _UNARY else 3 if step.operation == "ConcatV2" else 2
     if len(registers) != expected:
-        raise _refusal(where, f"has {len(registers)} inputs, expected {expected}")
+        raise InvalidProgram(where, f"has {len(registers)} inputs, expected {expected}")
     fixed = [arrays.get(register) for register in registers]
     if step.operation == "MatMul":
         matrix = fixed[1]
         if matrix is None or matrix.dtype.kind != "f" or matrix.ndim != 2 or matrix.shape[0] != widths[registers[0]]:
-            raise _refusal(where, f"needs a constant matrix of {widths[registers[0]]} rows")
+            raise InvalidProgram(where, f"needs a constant matrix of {widths[registers[0]]} rows")
         _check_rows(where, fixed[:1])
         return matrix.shape[1]
     if step.operation == "Reshape":
         if _integers(fixed[1]) != [-1, size] or registers[0] != 0:
-            raise _refusal(where, f"must flatten the observations to [-1, {size}]")
+            raise InvalidProgram(where, f"must flatten the observations to [-1, {size}]")
         return size
     if step.operation == "Mean":
         if _integers(fixed[1]) not in (1, -1, [1], [-1]):
-            raise _refusal(where, "must take the mean over axis 1")
+            raise InvalidProgram(where, "must take the mean over axis 1")
         _check_rows(where, fixed[:1])
         return 1
     if step.operation == "ConcatV2":
         if _integers(fixed[2]) not in (1, -1):
-            raise _refusal(where, "must concatenate along axis 1")
+            raise InvalidProgram(where, "must concatenate along axis 1")
         _check_rows(where, fixed[:2])
         return widths[registers[0]] + widths[registers[1]]
     assert step.operation in _UNARY | _BINARY, step.operation
     _check_rows(where, fixed)
     found = {widths[register] for register in registers}
     if len(found - {1}) > 1:
-        raise _refusal(where, f"combines rows of {sorted(found)} numbers")
+        raise InvalidProgram(where, f"combines rows of {sorted(found)} numbers")
     return max(found)
 
 
@@ -362,8 +370,5 @@ def _check_rows(where: str, arrays: Sequence[np.ndarray | None]) -> None:
     """Refuse a constant of several rows: it would not broadcast against a batch, or would multiply its rows."""
     for array in arrays:
         if array is not None and (array.dtype.kind != "f" or array.ndim > 2 or (array.ndim == 2 and len(array) != 1)):
-            raise _refusal(where, f"uses an array of shape {array.shape} and dtype {array.dtype}, expected one row")
-
-
-def _refusal(where: str, problem: str) -> UsageError:
-    return UsageError(f"the policy's program is invalid: {where} {problem}; export the policy again")
+            what = f"uses an array of shape {array.shape} and dtype {array.dtype}, expected one row"
+            raise InvalidProgram(where, what)

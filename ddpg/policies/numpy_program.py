@@ -83,6 +83,21 @@ class NumpyProgram:
             registers[register] = _as_row(array)
         self.registers = registers  # one assignment: a call in progress keeps the old values
 
+    def folded(self) -> "NumpyProgram":
+        """Return the same network with its current weights, whose steps all depend on the inputs.
+
+        Steps that read only constants and weights, as in a layer with masked weights, are computed here.
+        """
+        known, steps = self.arrays(), []
+        for step in self.steps:
+            if all(register in known for register in step.inputs):
+                known[step.output] = self.operations[step.operation](*(known[register] for register in step.inputs))
+            else:
+                steps.append(step)
+        read = {register for step in steps for register in step.inputs}
+        arrays = {register: array for register, array in known.items() if register in read}
+        return NumpyProgram(steps, self.size, arrays, [], self.sources, self.result)
+
     def arrays(self) -> dict[int, np.ndarray]:
         """Return the constants and the variables' values, by register."""
         return {register: value for register, value in enumerate(self.registers) if value is not None}

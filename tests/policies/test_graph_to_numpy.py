@@ -1,11 +1,12 @@
-"""Networks of a user's own act as TensorFlow computes them, one state at a time and in batches."""
+"""Networks of a user's own act as TensorFlow computes them, however they act, and exports hold them or refuse them."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
-from ddpg import DDPG, DDPGConfig
+from ddpg import DDPG, DDPGConfig, UsageError, load_policy
 from ddpg.policies.network_policy import NumpyPolicy
 
 v1 = tf.compat.v1
@@ -85,3 +86,20 @@ def test_one_state_and_a_batch_act_as_in_tensorflow(network):
         alone = by_tensorflow(agent, state[None])[0]
         np.testing.assert_allclose(agent.predict(state)[0], alone, rtol=1e-5, atol=1e-6)
     assert (agent._native_policy is None) == (network in (*ACROSS_ROWS, centred_weights))
+
+
+@pytest.mark.parametrize("network", BY_ROWS)
+def test_exports_of_layers_whose_weights_are_computed(network, tmp_path):
+    agent = make_agent(network)
+    agent.export(tmp_path / "numpy")
+    agent.export(tmp_path / "c", format="c")  # it compares itself with the agent
+    policy = load_policy(tmp_path / "numpy")
+    np.testing.assert_allclose(policy.predict(states())[0], agent.predict(states())[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("format", ["numpy", "c"])
+@pytest.mark.parametrize("network", ACROSS_ROWS)
+def test_a_network_across_rows_is_refused_with_the_formats_that_can_hold_it(network, format, tmp_path):
+    with refuses(UsageError, f"format='{format}' savedmodel onnx"):
+        make_agent(network).export(tmp_path / "policy", format=format)
+    assert not (tmp_path / "policy").exists()
