@@ -510,11 +510,23 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
             layers, name = len(self.hidden_of_critics), "hidden" if self.critic_hidden is None else "critic_hidden"
             below = f"below {layers}, the number of layers in {name}; with layers of your own give critic_network too"
             self._check(self.action_layer < layers, "action_layer", below)
+            self._check_residual_critics()
         if self.pre_activation_penalty and self.bounding in ("inverting", "zeroing"):
             raise UsageError(
                 f"pre_activation_penalty={self.pre_activation_penalty} is for bounding='squashing', and bounding="
                 f"{self.bounding!r} has no tanh to saturate; leave it at 0"
             )
+
+    def _check_residual_critics(self) -> None:
+        """Check the options of the critics alone; those of all networks are checked where layers are built."""
+        if self.block != "residual":
+            return
+        units = self.critic_hidden
+        same = units is None or (len(units) > 1 and len({*units}) == 1)
+        expected = "the width of the residual blocks, and it again for every block, such as (512, 512) for one"
+        self._check(same, "critic_hidden", expected)
+        normed = "'same' or none: block='residual' has layer normalisation of its own"
+        self._check(self.critic_norm in ("same", None), "critic_norm", normed)
 
 
 @document_options

@@ -159,6 +159,9 @@ def test_unreadable_toml_files_are_refused(tmp_path):
         ({"critic": "distributional", "critic_loss": "huber"}, "critic distributional critic_loss"),
         ({"critic": "distributional", "prioritised": "lap"}, "critic distributional prioritised"),
         ({"critic": "distributional", "target_spread": 0.75}, "critic distributional target_spread"),
+        ({"block": "residual", "critic_hidden": (512,)}, "critic_hidden (512,) (512, 512)"),
+        ({"block": "residual", "critic_hidden": (64, 32)}, "critic_hidden (64, 32) block"),
+        ({"block": "residual", "critic_norm": "layer"}, "critic_norm='layer' 'same' block='residual'"),
         # The replay memory
         ({"n_steps": 0}, "n_steps=0 1"),
         ({"prioritised": "rank"}, "prioritised='rank' 'proportional' 'lap'"),
