@@ -103,10 +103,11 @@ class QNetwork(ValueNetwork):
         states = self._observations(states)
         spaces.check_some(states, "states")
         given = validate_numeric(actions, "actions").reshape(-1, 1)
-        fits = len(given) == len(states) and (given == np.floor(given)).all()
-        if not fits or given.min() < 0 or given.max() >= self.actions:
-            raise UsageError(
-                f"actions has shape {np.shape(actions)} and values {given[:3, 0].tolist()}...; expected {len(states)} "
-                f"whole numbers from 0 to {self.actions - 1}"
-            )
+        expected = f"expected {len(states)} whole numbers from 0 to {self.actions - 1}"
+        if len(given) != len(states):
+            raise UsageError(f"actions has shape {np.shape(actions)}; {expected}")
+        bad = ~((given == np.floor(given)) & (given >= 0) & (given < self.actions))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise UsageError(f"actions holds {given[row, 0]} at index {row}; {expected}")
         return states, given.astype(np.int32), spaces.as_column(targets, len(states), "targets")

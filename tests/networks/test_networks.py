@@ -284,6 +284,13 @@ def test_bad_numbers(options, message, observation_space, action_space, graph):
         ActorNetwork(observation_space, action_space, **options)
 
 
+@pytest.mark.parametrize(("action", "message"), [(3, "3 3 0 2"), (-1, "-1 3 0 2"), (0.5, "0.5 3"), (np.nan, "nan 3")])
+def test_a_bad_action_of_a_q_network_is_named(action, message, observation_space, graph):
+    q = QNetwork(observation_space, gym.spaces.Discrete(3))
+    with refuses(UsageError, f"actions index {message}"):
+        q.train(np.zeros((5, 3)), [0, 1, 2, action, 0], np.zeros((5, 1)))
+
+
 def test_a_box_wider_than_float32_is_refused(observation_space, graph):
     largest = np.finfo(np.float32).max
     with refuses(UsageError, "float32"):
