@@ -115,8 +115,11 @@ def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFu
             _inline_taken_branch(acting.network.graph.as_graph_def()),
             [tensor.op.name for tensor in outputs.values()],
         )
-    for node in frozen.node:  # custom gradients look up the agent's graph; an exported policy needs no gradient
-        node.attr.pop("_gradient_op_type", None)
+    # Custom gradients look up the agent's graph; an exported policy needs no gradient. The library holds the functions
+    # of updates too, once XLA has compiled some.
+    for nodes in (frozen.node, *(function.node_def for function in frozen.library.function)):
+        for node in nodes:
+            node.attr.pop("_gradient_op_type", None)
     names = list(outputs)
 
     def imported(observations: tf.Tensor) -> list[tf.Tensor]:

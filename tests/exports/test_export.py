@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -279,6 +280,16 @@ def test_an_op_that_onnx_lacks_is_named(tmp_path):
     with refuses(UsageError, "ONNX Erfc savedmodel"):
         formats.write_onnx(tmp_path / "policy.onnx", Erf().policy, {})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["savedmodel", "tflite"])
+def test_an_agent_whose_updates_xla_has_compiled_is_exported(kind, tmp_path):
+    """The update has a gradient of this package's own, of the weighted samples, inside the compiled function."""
+    config = DQNConfig(hidden=(4,), batch_size=4, updates_per_call=1, prioritised="lap", compiler="xla")
+    agent = DQN((OBSERVATIONS, gym.spaces.Discrete(2)), config, seed=0)
+    agent.remember(observations(8), [0, 1] * 4, np.ones(8), observations(8), [False] * 8, [False] * 8)
+    agent.update(1)
+    agent.export(tmp_path / f"policy{Path(exporting.NAMES[kind]).suffix}", format=kind)  # it compares itself
 
 
 def test_a_savedmodel_path_with_a_bracket_is_refused(agents, tmp_path):
