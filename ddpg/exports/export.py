@@ -221,24 +221,25 @@ def sample_observations(
 
     Args:
         space: of the observations. Without ``moments``, numbers are uniform between finite bounds, otherwise standard
-            normal and clipped to the bounds; for integer spaces, such as images, they are rounded down.
+            normal and clipped to the bounds; for integer spaces, such as images, they are rounded down, where
+            every integer between finite bounds is equally likely.
         mask: how many of the last numbers are zeros and ones, with at least one 1.
         moments: mean of the observations and 1 / deviation, each ``[1, n]``: numbers are normal with these, rounded for
             integer spaces, and clipped to the bounds.
     """
     rng = np.random.default_rng(0)
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    low, high, whole = space.low.astype(np.float64), space.high.astype(np.float64), space.dtype.kind != "f"
     bounded = (low > -1e6) & (high < 1e6)
-    uniform = rng.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), (SAMPLES, *space.shape))
+    uniform = rng.uniform(np.where(bounded, low, 0), np.where(bounded, high + whole, 1), (SAMPLES, *space.shape))
     normal = rng.standard_normal((SAMPLES, *space.shape))
     drawn = np.where(bounded, uniform, np.clip(normal, low, high))
     if moments is not None:
         around = (moments[0] + normal.reshape(SAMPLES, -1) / moments[1]).reshape(normal.shape)
-        drawn = np.clip(around if space.dtype.kind == "f" else np.rint(around), low, high)
+        drawn = np.clip(np.rint(around) if whole else around, low, high)
     if mask:
         drawn[:, -mask:] = rng.random((SAMPLES, mask)) < 0.5
         drawn[np.arange(SAMPLES), rng.integers(-mask, 0, SAMPLES)] = 1
-    return (drawn if space.dtype.kind == "f" else np.floor(drawn)).astype(np.float32)
+    return (np.minimum(np.floor(drawn), high) if whole else drawn).astype(np.float32)
 
 
 def compare(found: formats.Outputs, acting: ActingPolicy, observations: np.ndarray) -> tuple[float, float]:

@@ -153,17 +153,18 @@ def check_observations(space: dict[str, Any], mask: int = 0, moments: Any = None
 
     They are scaled to the mean and deviation where ``moments`` holds the mean and 1 / deviation, else to finite bounds.
     """
-    shape, (low, high) = space["shape"], _bounds(space)
+    shape, (low, high), whole = space["shape"], _bounds(space), "float" not in space["dtype"]
     waves = np.sin(np.arange(1, CHECKS + 1)[:, None] + 0.7 * np.arange(int(np.prod(shape))))
     finite = (low > -1e6) & (high < 1e6)
-    between = np.where(finite, low, 0) + np.where(finite, high - low, 0) * (waves + 1) / 2
-    drawn = np.where(finite, between, np.clip(waves, low, high))
+    # An integer is rounded down, so that each has an equal part of the range: the largest one ends at high + 1.
+    between = np.where(finite, low, 0) + np.where(finite, high - low + whole, 0) * (waves + 1) / 2
+    drawn = np.where(finite, between, np.clip(np.rint(waves) if whole else waves, low, high))
     if moments is not None:
         around = moments[0] + waves / moments[1]
-        drawn = np.clip(around if "float" in space["dtype"] else np.rint(around), low, high)
+        drawn = np.clip(np.rint(around) if whole else around, low, high)
     if mask:  # the last numbers are the action mask
         drawn[:, -mask:] = (np.arange(mask) - np.arange(CHECKS)[:, None]) % mask <= (mask - 1) // 2
-    return (drawn if "float" in space["dtype"] else np.floor(drawn)).reshape(-1, *shape).astype(np.float32)
+    return (np.minimum(np.floor(drawn), high) if whole else drawn).reshape(-1, *shape).astype(np.float32)
 
 
 def _bounds(space: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -403,6 +403,38 @@ def test_samples_are_inside_the_space():
     assert integers.max() > 200
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "all_drawn"),
+    [
+        (0, 1, np.int64, [0, 1]),  # as FlattenObservation makes of Discrete, MultiDiscrete and MultiBinary spaces
+        (0, 1, bool, [0, 1]),
+        (-1, 2, np.int8, [-1, 0, 1, 2]),
+        (0, 2**40, np.int64, None),  # of large bounds numbers near 0
+    ],
+)
+def test_samples_of_integers_reach_both_bounds(low, high, dtype, all_drawn):
+    """Rounding uniform numbers down would never reach the upper bound: of 0 and 1, only 0 would be compared."""
+    space = gym.spaces.Box(low, high, (40,), dtype)
+    for drawn in (exporting.sample_observations(space), policy_file.check_observations(space)):
+        found = np.unique(drawn)
+        assert len(found) > 1
+        assert all_drawn is None or found.tolist() == all_drawn
+        assert all(space.contains(row) for row in drawn.astype(dtype))
+
+
+def test_zeros_and_ones_are_compared(tmp_path):
+    """With zeros alone, the weights of the first layer, and their rounding to int8, would not matter."""
+    spaces = gym.spaces.Box(0, 1, (16,), np.int64), gym.spaces.Discrete(4)
+    agent = DQN(spaces, DQNConfig(hidden=(32, 32), output_init="fan_in"), seed=0)
+    acting = exporting.ActingPolicy.of(agent)
+    lowered = lower_to_c(policy_graph.numpy_program(acting), 16, "int8")
+    states = np.eye(16, dtype=np.float32)
+    real = np.abs(lowered.outputs(states) - agent.policy(states)).max()
+    assert exporting.export(tmp_path / "int8", "c", acting, "int8") > real / 3
+    outputs = np.array(standalone.load(agent.export(tmp_path / "policy")).about["check"]["outputs"])
+    assert np.ptp(outputs, axis=0).min() > 0.01
+
+
 def test_paths_that_are_not_exports_are_kept(agents, tmp_path):
     agent = agents["box"]
     (tmp_path / "file").write_text("mine")
