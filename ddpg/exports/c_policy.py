@@ -71,7 +71,10 @@ def check_action_space(space: gym.Space) -> None:
         UsageError: if a number does not fit.
     """
     choices = space.spaces[0] if isinstance(space, gym.spaces.Tuple) else space
-    if isinstance(choices, gym.spaces.Discrete) and not -(2**31) <= choices.start <= 2**31 - 1 - choices.n:
+    if not isinstance(choices, gym.spaces.Discrete):
+        return
+    start, count = int(choices.start), int(choices.n)  # theirs may be of a dtype of 8 bits
+    if not -(2**31) <= start <= 2**31 - 1 - count:
         raise UsageError(
             f"format='c' numbers discrete actions by int, 32 bits, which {choices} exceeds; use another start, or "
             "format='numpy'"
@@ -255,7 +258,8 @@ def _comment(space: gym.Space, indent: str = "   ") -> str:
         every = f"each in [{low[0]:g}, {high[0]:g}]" if alike else bounds + (", ..." if low.size > 8 else "")
         return f"Box of shape {tuple(space.shape)}, {space.dtype}: {every or 'empty'}"
     if isinstance(space, gym.spaces.Discrete):
-        return f"Discrete: integers from {space.start} to {space.start + space.n - 1}"
+        start, count = int(space.start), int(space.n)  # theirs may be of a dtype that their sum exceeds
+        return f"Discrete: integers from {start} to {start + count - 1}"
     name = type(space).__name__
     return f"{name} of\n" + "\n".join(f" *{indent}{_comment(part, indent + '  ')}" for part in space.spaces)  # type: ignore[attr-defined]
 

@@ -574,3 +574,15 @@ def test_unsupported_networks_and_spaces_are_refused_by_name(tmp_path):
     with refuses(UsageError, f"format='c' {far} int"):
         agent.export(tmp_path / "policy", "c")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("count", "start", "dtype"), [(3, 126 - 3, np.int8), (100, 150, np.uint8)])
+def test_discrete_actions_of_few_bits(count, start, dtype, tmp_path):
+    """The space's own numbers are of this dtype, in which their sum, or 2³¹ − 1, overflows."""
+    try:
+        space = gym.spaces.Discrete(count, start=start, dtype=dtype)
+    except TypeError:
+        pytest.skip("this gymnasium has only int64")
+    agent = DQN((UNBOUNDED, space), DQNConfig(hidden=(4,), jit=False), 0)
+    header = (agent.export(tmp_path / "policy", "c") / "policy.h").read_text()
+    assert f"integers from {start} to {start + count - 1}\n" in header
