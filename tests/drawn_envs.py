@@ -86,12 +86,31 @@ class Speaking(Telling):
         return object(), {}
 
 
+class Switching(Telling):
+    """Its spaces are of kinds that no agent of this package can have."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.observation_space = gym.spaces.MultiBinary(2)
+        self.action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def reset(self, **options):
+        super().reset(**options)
+        return np.zeros(2, np.int8), {}
+
+    def step(self, action):
+        return np.ones(2, np.int8), *super().step(action)[1:]
+
+    def render(self):
+        return np.full((8, 8, 3), 10 * self.step_number, np.uint8)
+
+
 class Mujoco(Telling):
     """A class whose metadata says that it renders with MuJoCo."""
 
 
 Mujoco.__module__ = "somewhere.mujoco.mujoco_env"
 
-for kind in (Telling, Cautioning, Crashing, Exiting, Failing, Once, Unclosed, Speaking):
+for kind in (Telling, Cautioning, Crashing, Exiting, Failing, Once, Unclosed, Speaking, Switching):
     gym.register(f"drawn/{kind.__name__}-v0", kind)
 gym.register("drawn/Timed-v0", Telling, max_episode_steps=3)

@@ -156,17 +156,24 @@ def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, i
     return episodes, seed
 
 
-def check_action_space(policy: Any, *spaces: gym.Space) -> None:
+def check_action_space(policy: Any, *spaces: gym.Space | str) -> None:
     """Refuse a policy that has an ``action_space``, and none of the environment's ``spaces`` is the same.
+
+    Args:
+        policy: the policy.
+        spaces: one or several; a space may be given by its text, ``str(space)``.
 
     Raises:
         UsageError: if so.
     """
     own = getattr(policy, "action_space", None)
-    if isinstance(own, gym.Space) and not any(same_space(own, space) for space in spaces):
+    if not isinstance(own, gym.Space):
+        return
+    if not any(space == str(own) if isinstance(space, str) else same_space(own, space) for space in spaces):
+        here = brief(spaces[0], quotes=not isinstance(spaces[0], str))
         raise UsageError(
-            f"the environment's action space is {brief(spaces[0])}, and the policy acts in {brief(own)}; give the "
-            "environment that it was trained in, with the same wrappers"
+            f"the environment's action space is {here}, and the policy acts in {brief(own)}; give the environment that "
+            "it was trained in, with the same wrappers"
         )
 
 

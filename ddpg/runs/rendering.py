@@ -74,6 +74,7 @@ class EnvRenderer:
 
     Attributes:
         spaces: its observation and action space.
+        action_space: its action space.
         rate: frames per second.
 
     Args:
@@ -87,6 +88,7 @@ class EnvRenderer:
         self.rate = _rate(env)
         _check_graphics_library(env)
         self.spaces = env.observation_space, env.action_space
+        self.action_space: gym.Space | str = env.action_space
         self._env = env
 
     def frames(self, policy: Any, episodes: int, seed: int | None) -> Generator[np.ndarray, None, None]:

@@ -146,11 +146,24 @@ class RenderingProcess:
         Raises:
             UsageError: if no agent can act in such spaces.
         """
-        observations, actions = (
-            restore_space(json.loads(text), f"{what} space of {self._env_id}")
-            for what, text in zip(("observation", "action"), self._spaces, strict=True)
-        )
-        return observations, actions
+        found: list[gym.Space] = []
+        for place, what in enumerate(("observation", "action")):
+            if isinstance(space := self._space(place), str):
+                raise UsageError(
+                    f"the {what} space of environment {brief(self._env_id)} is {brief(space, quotes=False)}, for which "
+                    "there is no saved policy; give the environment that the policy was trained in"
+                )
+            found.append(space)
+        return found[0], found[1]
+
+    @property
+    def action_space(self) -> gym.Space | str:
+        """The environment's action space; of a kind in which no agent can act, its text."""
+        return self._space(1)
+
+    def _space(self, place: int) -> gym.Space | str:
+        described = json.loads(self._spaces[place])
+        return described if isinstance(described, str) else restore_space(described, f"a space of {self._env_id}")
 
     def frames(self, policy: Any, episodes: int, seed: int | None) -> Generator[np.ndarray, None, None]:
         """Yield the frames of whole episodes, uint8 ``[H, W, 3]``; arguments as for :func:`ddpg.record`.
@@ -300,7 +313,7 @@ def _serve_episodes(requests: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _described(space: gym.Space) -> str:
-    """Return a space as JSON; for an unsupported space its name, which :func:`restore_space` refuses."""
+    """Return a space as JSON; for one that :func:`describe_space` does not support, its text."""
     try:
         return json.dumps(describe_space(space))
     except UsageError:

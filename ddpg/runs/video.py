@@ -322,8 +322,7 @@ def _show(
 ) -> None:
     """Pass the frames of episodes to ``output`` until it wants no more."""
     episodes, seed = check_episodes(policy, episodes, seed)
-    if isinstance(getattr(policy, "action_space", None), gym.Space):
-        check_action_space(policy, renderer.spaces[1])
+    check_action_space(policy, renderer.action_space)
     first: tuple[int, ...] = ()
     with contextlib.closing(renderer.frames(policy, episodes, seed)) as frames:
         for frame in frames:

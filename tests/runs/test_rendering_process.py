@@ -138,6 +138,29 @@ def test_values_that_cannot_be_sent_are_one_line(tmp_path):
         _ = drawn.spaces
 
 
+class Switcher:
+    """Like a policy of another package, it says which actions it takes."""
+
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def predict(self, observation, deterministic):
+        return np.array([0, 2]), None
+
+
+def test_a_policy_of_another_package_has_spaces_that_no_agent_here_has(tmp_path):
+    env_id = "drawn_envs:drawn/Switching-v0"
+    assert ddpg.record(Switcher(), env_id, tmp_path / "a.gif").exists()
+    other = Switcher()
+    for other.action_space in (gym.spaces.MultiDiscrete([2, 4]), gym.spaces.Discrete(2)):
+        with refuses(UsageError, "action space MultiDiscrete([2 3])", str(other.action_space)):
+            ddpg.record(other, env_id, tmp_path / "b.gif")
+    with refuses(UsageError, "action space", "MultiDiscrete([2 3])"):
+        ddpg.record(Switcher(), "drawn_envs:drawn/Telling-v0", tmp_path / "b.gif")
+    assert not (tmp_path / "b.gif").exists()
+    with RenderingProcess(env_id) as drawn, refuses(UsageError, "observation space MultiBinary(2) Switching-v0"):
+        _ = drawn.spaces
+
+
 def test_registered_arguments_are_sent_or_drawing_stays_in_this_process():
     gym.register("Longer-v0", "drawn_envs:Telling", kwargs={"length": 2})
     assert can_render_in_child("Longer-v0")
