@@ -61,7 +61,9 @@ def test_an_entry_holds_only_data_and_a_card_of_its_policy_and_preset(name):
 def test_all_entries_are_in_the_wheel_and_small():
     sizes = [zoo.read_entry(name).size for name in NAMES]
     assert sum(sizes) <= 5 * MEGABYTE
-    patterns = read_toml(ROOT / "pyproject.toml")["tool"]["setuptools"]["package-data"]["ddpg.zoo"]
+    setuptools = read_toml(ROOT / "pyproject.toml")["tool"]["setuptools"]
+    assert "ddpg.zoo" in setuptools["packages"]
+    patterns = setuptools["package-data"]["ddpg.zoo"]
     for name in NAMES:
         for file in zoo.FILES:
             assert any(fnmatch.fnmatch(f"{name}/{file}", pattern) for pattern in patterns)
