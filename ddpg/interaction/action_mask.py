@@ -12,6 +12,7 @@ import numpy as np
 from ddpg.errors import UsageError, brief
 from ddpg.interaction.spaces import check_discrete_space, spaces_of, wrappers_of
 from ddpg.interaction.transitions import Transitions
+from ddpg.interaction.validation import as_float32
 
 KEY = "action_mask"  # of an info dict, or of a Dict observation
 FORBIDDEN = -1e9  # the value of an action that a mask forbids: below all others, and finite
@@ -33,7 +34,8 @@ class ActionMask(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
     Raises:
         UsageError: if its actions are not Discrete, its observations cannot be flattened to numbers, or a mask is not
-            as above. During learning a bad mask raises :class:`~ddpg.errors.EnvironmentFault` instead.
+            as above, or an observation of integers has one beyond ±2^24, which float32 would round. During learning a
+            bad mask or integer raises :class:`~ddpg.errors.EnvironmentFault` instead.
     """
 
     def __init__(self, env: gym.Env):
@@ -79,7 +81,10 @@ class ActionMask(gym.Wrapper, gym.utils.RecordConstructorArgs):
             )
         mask = check_mask(holder[KEY], self._choices, terminated)
         rest = {key: value for key, value in observation.items() if key != KEY} if self._in_observation else observation
-        return np.concatenate([np.asarray(gym.spaces.flatten(self._rest, rest), np.float32), mask])
+        flat: np.ndarray = np.asarray(gym.spaces.flatten(self._rest, rest))
+        if flat.dtype.kind in "iu":  # floats are checked by the reader of observations, which may drop bad ones
+            flat = as_float32(flat, "observation")
+        return np.concatenate([flat.astype(np.float32), mask])
 
 
 def has_mask(space: Any) -> TypeGuard[gym.spaces.Dict]:

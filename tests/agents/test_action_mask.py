@@ -410,3 +410,23 @@ def test_the_time_is_observed_with_a_dicts_mask(last):
     assert isinstance(env.observation_space, MaskedBox)
     np.testing.assert_array_equal(observation[1:3], [np.float32(0.9), 1])
     np.testing.assert_array_equal(observation[-N:], env.unwrapped.mask)
+
+
+class Clocked(gym.Env):
+    """Its observation is a large integer."""
+
+    observation_space = gym.spaces.Box(0, 2**40, (1,), np.int64)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, time):
+        self.time = time
+
+    def reset(self, *, seed=None, options=None):
+        return np.array([self.time]), {"action_mask": [1, 0]}
+
+
+def test_integers_that_float32_rounds_are_refused():
+    """As without a mask; gymnasium's flattening keeps their type."""
+    assert ActionMask(Clocked(2**24)).reset()[0].tolist() == [2**24, 1, 0]
+    with refuses(UsageError, "observation 16777217"):
+        ActionMask(Clocked(2**24 + 1)).reset()
