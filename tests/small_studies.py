@@ -27,6 +27,8 @@ if words[0] == "evaluate":
     if pathlib.Path(words[1]).parts[-3] == "5":
         print("the simulator says hello")
     print(json.dumps({"mean_return": 5.5}))
+    if pathlib.Path(words[1]).parts[-3] == "10":
+        sys.exit("ddpg: error: no simulator to close")
     sys.exit()
 if words[0] == "train":
     seed, run = int(given["--seed"]), pathlib.Path(given["--root"], words[1], "1")
@@ -50,6 +52,9 @@ if seed == 9:
 if seed == 6:
     sys.exit(0)
 save(run, 100)
+if seed == 10:
+    print("ddpg: error: no simulator to close", file=sys.stderr)
+    sys.exit(3)
 """
 
 STUDY = """
@@ -63,7 +68,7 @@ plain = {{}}
 
 
 class Stubbed:
-    """A study in ``folder`` whose cells a stub runs; seeds 5 to 9 fail, each in another way."""
+    """A study in ``folder`` whose cells a stub runs; seeds 5 to 10 fail, each in another way."""
 
     def __init__(self, folder, monkeypatch, seeds, more=""):
         self.root, self.file, self.notes = folder / "out", folder / "study.toml", folder / "notes"

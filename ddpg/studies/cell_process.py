@@ -127,17 +127,21 @@ class CellProcess(Process):
         """Return its status, or ``None`` while it runs; after an evaluation, also store the result."""
         if self.returncode is None and self._process.poll() is not None:
             self.returncode = self._process.returncode
-            if self._evaluates and self.returncode == 0:
+            if self._evaluates:
                 self._store_result()
         return self.returncode
 
     def _store_result(self) -> None:
-        """Move the evaluation's result to its final path; if it is not valid, the cell has failed."""
+        """Move the evaluation's result to its final path; if it is not valid, the cell has failed.
+
+        The process may have failed after it had printed the result: the environment in ``close``, a library at exit.
+        """
         try:
             read_evaluation(self._partial, "something else was printed beside the evaluation's result")
         except FileFault as fault:
-            self._folder.log_error(str(fault))
-            self.returncode = 4
+            if self.returncode == 0:
+                self._folder.log_error(str(fault))
+                self.returncode = 4
         else:
             self._partial.replace(self._folder.final)
 

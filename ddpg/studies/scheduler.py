@@ -165,27 +165,28 @@ class Scheduler:
     def _on_exit(self, job: Job) -> None:
         folder = job.folder
         del self.running[folder]
-        status = job.process.returncode or 0
+        status, stopping = job.process.returncode or 0, self._request.number is not None
         if folder in self._ended_early and status != 0:
             return
-        if job.process.gone is not None and self._request.number is None and self._lost[folder] < _MAX_RESTARTS:
+        if folder.has_completed(job.stage):
+            if status != 0 and not stopping:
+                told = f"its results are complete, but after them its process failed: {_failure_reason(job)}"
+                self._say(f"{folder.cell}: {told}; its log: {folder.log}")
+            if folder.stage is None:
+                self._say(f"{folder.cell}: {_finished(folder)}")
+            elif not stopping:
+                self._start(folder)
+        elif job.process.gone is not None and not stopping and self._lost[folder] < _MAX_RESTARTS:
             self._lost[folder] += 1
             self._say(f"{folder.cell}: lost at step {folder.saved:,} ({job.process.gone}), begins there again")
             self._waiting.appendleft(folder)
-        elif status != 0 and self._request.number is not None:
-            reached = folder.stage is None  # it was interrupted after its last stage was complete
-            self._say(f"{folder.cell}: " + (_finished(folder) if reached else f"interrupted at step {folder.saved:,}"))
+        elif status != 0 and stopping:
+            self._say(f"{folder.cell}: interrupted at step {folder.saved:,}")
         elif status != 0:
             # A killed cell is not at fault, so no failure is recorded and the next start of the study continues it.
             self._record_failure(folder, _failure_reason(job), record=0 < status < 128)
         else:
-            stage = folder.stage
-            if stage is None:
-                self._say(f"{folder.cell}: {_finished(folder)}")
-            elif stage != "evaluate" or job.stage == "evaluate":
-                self._record_failure(folder, "ended before its goal without a reason", record=True)
-            elif self._request.number is None:
-                self._start(folder)
+            self._record_failure(folder, "ended before its goal without a reason", record=True)
 
     def _record_failure(self, folder: CellFolder, why: str, record: bool) -> None:
         self.failed[folder] = why

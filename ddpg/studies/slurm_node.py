@@ -181,10 +181,10 @@ class NodeJob:
         saved, status = self._folder.saved, 0
         while self._folder.state == "running" and not self._asked:
             time.sleep(_WAIT)  # for example, a process on a node that Slurm considers lost but that still runs
-        while status == 0 and not self._asked and (stage := self._folder.stage) is not None:
+        while not self._asked and (stage := self._folder.stage) is not None:
             status = self._run_stage()
-            if status == 0 and self._folder.stage == stage:
-                break  # it ended before its goal, which the study will report
+            if not self._folder.has_completed(stage) and (status != 0 or self._folder.stage == stage):
+                break  # it failed, or ended before its goal, which the study will report
         interrupted = self._asked and self._folder.stage is not None and status in (0, *_INTERRUPTED)
         self.requeues = self.requeues and interrupted and not self._cancelled
         if self.requeues and self._folder.saved <= saved:

@@ -87,6 +87,11 @@ class CellFolder:
             return "resume"
         return "evaluate" if self.cell.group.final_episodes and not self.final.exists() else None
 
+    def has_completed(self, stage: str) -> bool:
+        """Whether the results of ``stage`` are complete, however its process ended."""
+        now = self.stage
+        return now is None or (now == "evaluate" and stage != "evaluate")
+
     def _lacks_last_evaluation(self) -> bool:
         """Whether the run was interrupted in the evaluation at its goal, so that its table ends before."""
         if self.run is None or not (self.run / "evaluations.csv").exists():  # the file was lost, and training has ended

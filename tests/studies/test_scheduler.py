@@ -210,6 +210,21 @@ def test_a_cell_that_ends_without_progress_is_not_restarted(stubbed):
     assert len(study.calls) == 1
 
 
+@pytest.mark.parametrize(("more", "evaluated"), [("", {}), ("final_episodes = 30", {"mean_return": 5.5})])
+def test_a_process_that_fails_after_its_results_are_complete_fails_no_cell(more, evaluated, stubbed, capsys):
+    """The environment raised in ``close``, or a library crashed as the interpreter ended."""
+    study = stubbed([10], more)
+    outcome = run(study)
+    assert (outcome.finished, outcome.failed) == (1, {})
+    assert study.cell_folders[0].evaluated == evaluated
+    assert not study.cell_folders[0].failed.exists()
+    stages = ["train", "evaluate"][: len(evaluated) + 1]
+    assert [words[0] for words, _ in study.calls] == stages
+    messages = capsys.readouterr().err
+    assert messages.count("results are complete, but after them its process failed: no simulator") == len(stages)
+    assert "seed 10: finished" in messages
+
+
 def test_extra_output_beside_a_result_fails_only_that_cell(stubbed):
     study = stubbed([5, 0], "final_episodes = 30")
     outcome = run(study, jobs=1)

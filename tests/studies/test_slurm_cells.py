@@ -458,6 +458,15 @@ def test_a_cell_on_a_node_saves_at_each_signal(numbers, status, requeues, stubbe
     assert study.cell_folders[0].saved == 40
 
 
+def test_a_node_evaluates_a_cell_whose_process_failed_after_its_results_were_complete(stubbed):
+    """The environment raised in ``close``."""
+    study = stubbed([10], "final_episodes = 30")
+    study.cell_folders[0].path.mkdir(parents=True)
+    NodeJob(study.cell_folders[0], study.command, 1).run()
+    assert [words[0] for words, _ in study.calls] == ["train", "evaluate"]
+    assert study.cell_folders[0].evaluated == {"mean_return": 5.5}
+
+
 def test_a_time_limit_too_short_for_one_step_does_not_requeue(stubbed, monkeypatch):
     study = stubbed([8])
     job = NodeJob(study.cell_folders[0], study.command, 1)
