@@ -233,7 +233,7 @@ def run_study(
         KeyboardInterrupt: if a stop was requested before; nothing is written then.
     """
     engine.check()
-    with locked_folder(root, study_resume_hint(study, root, groups, engine)) as request:
+    with locked_folder(root, study_resume_hint(study, root, groups, engine, retry)) as request:
         write_study(root, study, groups)
         folders = [CellFolder(root, cell) for cell in cells_of(groups)]
         states = {folder: folder.state for folder in folders}
@@ -283,11 +283,13 @@ def locked_folder(root: Path, again: str) -> Iterator[signals.StopRequest]:
             yield request
 
 
-def study_resume_hint(study: Path, root: Path, groups: Sequence[Group], engine: EngineChoice) -> str:
-    """Return the command that resumes a study."""
+def study_resume_hint(
+    study: Path, root: Path, groups: Sequence[Group], engine: EngineChoice, retry: bool = False
+) -> str:
+    """Return the command that resumes a study, with ``retry`` also its cells that failed."""
     modules = allow_import_flags(*(name for group in groups for name in group.references))
     words = ["ddpg", "study", as_argument(study), "--root", as_argument(root)]
-    return shlex.join([*words, *engine.command_flags(), *modules])
+    return shlex.join([*words, *["--retry"] * retry, *engine.command_flags(), *modules])
 
 
 def _failure_reason(job: Job) -> str:

@@ -303,6 +303,24 @@ def test_a_file_that_cannot_be_written_says_what_is_kept_and_how_to_go_on(stubbe
     assert len(study.calls) == 2
 
 
+def test_an_interrupted_retry_goes_on_with_a_retry(stubbed, monkeypatch, capsys):
+    """Without it the cells that failed before and are still waiting would be skipped."""
+    study = stubbed([8, 7])
+    study.cell_folders[1].path.mkdir(parents=True)
+    study.cell_folders[1].failed.write_text('{"why": "bad luck"}\n')
+    look = study_progress.StudyProgress.look
+
+    def interrupt(board):
+        look(board)
+        if study.ready and signals._watching.number is None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signals._watching.came(60)
+
+    monkeypatch.setattr(study_progress.StudyProgress, "look", interrupt)
+    assert run(study, jobs=1, retry=True).finished == 0
+    assert f"go on with: ddpg study {study.file} --root {study.root} --retry\n" in capsys.readouterr().err
+
+
 def test_a_cell_that_another_process_finished_is_not_started(stubbed):
     study, messages = stubbed([0, 1]), []
     scheduler = scheduler_of(study, messages.append)
