@@ -163,6 +163,14 @@ def _environments(
         raise EnvironmentFault(f"{faults[0]}; all {agent.num_timesteps:,} steps of the run are saved in {run}")
 
 
+def close_unused(env: gym.Env | gym.vector.VectorEnv) -> None:
+    """Close an environment that no run uses after all, without raising an error; end the processes of a vector."""
+    env_calls.close_quietly(env)
+    if isinstance(env, gym.vector.VectorEnv):
+        env_calls.terminate_processes(env)  # those that did not end by themselves
+        env.closed = True
+
+
 def _end(env: Any) -> None:
     """Close an environment after a failure, without raising a second error or waiting for a vector's processes."""
     if env is None:

@@ -135,8 +135,14 @@ def train(
     n_envs = check_vector(n_envs, vectorization, wrappers)
     datasets.check_offline(dataset, offline_timesteps, collector)
     check_collector(collector, workers, ray_address)
-    with env_calls.own_directory(), signals.stop_on_signals() as request, contextlib.ExitStack() as collected:
+    with (
+        env_calls.own_directory(),
+        signals.stop_on_signals() as request,
+        contextlib.ExitStack() as collected,
+        contextlib.ExitStack() as unused,
+    ):
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
+        unused.callback(run_loop.close_unused, env)
         kind = agent_for(spaces_of(env)[1], config)
         if total_timesteps is None:
             total_timesteps = preset_for(name, kind.config_class).total_timesteps
@@ -186,6 +192,7 @@ def train(
         with file_faults("nothing was begun"):
             run = run_directory.create(root, name, document, agent.save)
         with run_lock(run):
+            unused.pop_all()  # from here on run_to_goal closes it
             run_loop.run_to_goal(
                 run, document, agent, RunState.begun(agent.metrics, agent.counts), request, progress_bar, track
             )
@@ -278,11 +285,13 @@ def resume(
         file_faults("nothing was begun"),
         run_lock(run),
         contextlib.ExitStack() as collected,
+        contextlib.ExitStack() as unused,
     ):
         check_collector(document["collector"], document["workers"], document["ray_address"])
         run_directory.remove_unfinished(run)
         env_id, n_envs, wrappers = (document[name] for name in ("env_id", "n_envs", "wrappers"))
         env, env_id = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
+        unused.callback(run_loop.close_unused, env)
         path = _newest_readable(run, which)
         with imports_allowed(allow_import):
             agent = load_agent(path, env, config=config or _replaced_config(path, document))
@@ -312,6 +321,7 @@ def resume(
         run_directory.remove_later(run, agent.num_timesteps)
         run_config.write(run, document)
         _warn_of_cut_episodes(env_id, document)
+        unused.pop_all()  # from here on run_to_goal closes it
         run_loop.run_to_goal(run, document, agent, run_state, request, progress_bar, track)
     return run
 
@@ -422,7 +432,11 @@ def _environment(
         raise
     if isinstance(env, gym.Env):
         return env, env_id_of(env)
-    one = make_env(env_id, wrappers)
+    try:
+        one = make_env(env_id, wrappers)
+    except BaseException:
+        run_loop.close_unused(env)
+        raise
     env_calls.close_quietly(one)
     return env, env_id_of(one)
 

@@ -1,6 +1,8 @@
 """``train`` refuses bad arguments before it creates a run directory, and reports bad transitions and cut episodes."""
 
+import dataclasses
 import functools
+import multiprocessing
 import sys
 import types
 
@@ -83,6 +85,29 @@ def test_folders_that_are_not_utf8(tmp_path):
 )
 def test_options_out_of_range(tmp_path, change, message):
     refused(tmp_path, message, config=SMALL.replace(**change))
+
+
+def test_a_refused_run_ends_the_processes_of_its_vector(tmp_path):
+    """Though the exception, which holds the frames in which the vector was made, is kept, as in a notebook."""
+    vector = {"env_id": "faulty_envs:faulty/None-v0", "n_envs": 2, "vectorization": "async"}
+    kept = [refused(tmp_path, "hindsight=4 goals", config=dataclasses.replace(SMALL, hindsight=4), **vector)]
+    assert not multiprocessing.active_children()
+    run = train(config=SMALL, root=tmp_path, progress_bar=False, total_timesteps=40, seed=0, **vector)
+    allowed = {"allow_import": ["faulty_envs"]}
+    with refuses(UsageError, "reached its 40 steps") as caught:
+        resume(run, **allowed)
+    kept.append(caught.value)
+    assert not multiprocessing.active_children()
+    (run / "learning_curve.png").unlink()
+    resume(run, **allowed)
+    assert not multiprocessing.active_children()
+
+
+def test_a_refused_run_closes_its_environment(tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(faulty_envs.Faulty, "close", lambda env: closed.append(env))
+    refused(tmp_path, "hindsight=4 goals", config=dataclasses.replace(SMALL, hindsight=4))
+    assert len(closed) == 1
 
 
 def test_a_value_that_config_json_cannot_hold(tmp_path):
