@@ -208,7 +208,8 @@ class Holding(NamedTuple):
 
     Attributes:
         kept: the level of the last evaluation, at most 1; NaN if no evaluation is above the floor, or if a level
-            overflows float64.
+            overflows float64. Below 0, the run ended worse than it began; how far below is in units of its gain, so it
+            can be any number where the run hardly rose above its first evaluation.
         dips: the share of evaluations with a level below :data:`DIPPED`, among those after the first one that reached
             :data:`LEARNED`; NaN if there are none after it.
     """

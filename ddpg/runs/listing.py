@@ -130,9 +130,14 @@ def _table_row(row: dict[str, Any]) -> tuple[str, ...]:
     options = ", ".join(f"{name}={format_option(value)}" for name, value in {**recipe, **row["options"]}.items())
     steps = f"{row['timesteps']:,}/{row['total_timesteps']:,}"
     returns = ("" if row[name] is None else format_number(row[name]) for name in ("last_return", "best_return"))
-    held = ("" if row[name] is None else f"{row[name]:.0%}" for name in Holding._fields)
+    held = ("" if row[name] is None else _percentage(row[name]) for name in Holding._fields)
     cells = row["run"], row["algorithm"], steps, *returns, *held, _age(row["age_seconds"]), row["state"], options
     return tuple(map(printable, cells))
+
+
+def _percentage(share: float) -> str:
+    """Return a share as text; below -1 the number itself is left out, because it can be any, such as -490,000 %."""
+    return "<-100%" if share < -1 else f"{share:.0%}"
 
 
 def _age(seconds: float) -> str:

@@ -220,6 +220,20 @@ def test_names_with_control_characters_are_printed_escaped(tmp_path, capsys):
         assert r"a\x1b[2Jb\nc" in printed
 
 
+def test_a_share_far_below_its_floor_is_listed_without_its_number(tmp_path):
+    """The gain over the first evaluation is 10, 10 and 100."""
+    for number, returns in enumerate(([-1200, -1190, -1700], [-1200, -1190, -1210], [-200, -100, -150]), start=1):
+        write_run(tmp_path, number, returns)
+    rows = list_runs(tmp_path)
+    assert [row["kept"] for row in rows] == [-50, -1, 0.5]
+    shown = [line.split() for line in listing.runs_text(rows).splitlines()[1:]]
+    assert [("<-100%" in words, "-100%" in words, "50%" in words) for words in shown] == [
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
+
+
 def test_runs_are_found_once_and_in_order(tmp_path):
     for number in (10, 2, 1):
         write_run(tmp_path, number, [1.0])
