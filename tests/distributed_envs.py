@@ -1,8 +1,10 @@
 """Environments that inspect or break their worker process; at module level, so that workers can create them."""
 
 import contextlib
+import os
 import sys
 import time
+from pathlib import Path
 
 import gymnasium as gym
 from environments import Counting
@@ -54,6 +56,22 @@ class Wide(Counting):
 
     def __init__(self):
         super().__init__(observation_space=gym.spaces.Box(-1.0, 1.0, (3,)))
+
+
+class Closed(Counting):
+    """Counting, with 0.1 s per step after the hundredth; ``close`` makes a file in a folder, and raises."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = Path(folder)
+
+    def step(self, action):
+        time.sleep(0.1 * (len(self.actions) >= 100))
+        return super().step(action)
+
+    def close(self):
+        (self.folder / str(os.getpid())).touch()
+        raise RuntimeError("no simulator to close")
 
 
 class Slow(Counting):

@@ -6,6 +6,7 @@ import multiprocessing
 import multiprocessing.connection
 import multiprocessing.resource_tracker
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +19,13 @@ from ddpg.workers.worker_options import GUARD
 
 START_LIMIT = 1800.0  # seconds to import the main module and make the environment, after which a worker counts as hung
 
+CLOSE_LIMIT = 5.0  # seconds in which the workers, at the end, finish a step and close their environments
 # Exit code 1 before any message: Python could not import the main module or unpickle the worker, nor could it again.
 _NOT_STARTED = (
     "before it could make the environment; its messages on stderr say why; a script that trains with workers needs "
     f"{GUARD}, because every worker process imports it"
 )
+_ENDED = -2  # in place of the newest version: the workers are to end
 _SLOTS = 2  # the newest weights, and the previous ones, which a worker may still be reading
 
 
@@ -51,9 +54,18 @@ class SharedWeights:
         self._numbers[1 + slot] = version
         self._numbers[0] = version
 
+    def end(self) -> None:
+        """Ask the readers to end; nothing is written after that."""
+        self._numbers[0] = _ENDED
+
+    @property
+    def ended(self) -> bool:
+        """Whether the readers are to end."""
+        return self._numbers[0] == _ENDED
+
     def read(self, known: int) -> tuple[int, list[np.ndarray]] | None:
         """Return the newest version and a copy of its arrays, or ``None`` if it is ``known``."""
-        while (version := self._numbers[0]) != known:
+        while (version := self._numbers[0]) not in (known, _ENDED):
             slot = version % _SLOTS
             arrays = [place.copy() for place in self._slot_views(slot)]
             if self._numbers[1 + slot] == version:
@@ -143,7 +155,14 @@ class ProcessTransport:
         return events
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes; each closes its environment first, unless that takes longer than :data:`CLOSE_LIMIT`."""
+        if self._weights is not None:
+            self._weights.end()
+        for _, _, pipe in self._workers.values():
+            pipe.close()
+        deadline = time.monotonic() + CLOSE_LIMIT
+        for _, process, _ in self._workers.values():
+            process.join(max(0.0, deadline - time.monotonic()))
         for number in list(self._workers):
             self._end(number)
 
@@ -166,12 +185,19 @@ def _serve(pipe: Any, spec: WorkerSpec, weights: SharedWeights, number: int, epo
         pipe.send(EnvironmentFailed(number, epoch, format_error(error)))
         return
     try:
+        _answer_requests(pipe, worker, weights, number, epoch)
+    finally:
+        worker.close()
+
+
+def _answer_requests(pipe: Any, worker: Worker, weights: SharedWeights, number: int, epoch: int) -> None:
+    try:
         pipe.send(WorkerReady(number, epoch))
         while True:
             request = pipe.recv()
             if (news := weights.read(worker.version)) is not None:
                 worker.load(*news)
-            pipe.send(worker.rollout(request))
+            pipe.send(worker.rollout(request, lambda: weights.ended))
     except (EOFError, OSError):
         return
     except (UsageError, KeyboardInterrupt) as error:  # SIGINT is ignored, so the environment itself raised it

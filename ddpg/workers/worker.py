@@ -14,7 +14,7 @@ import numpy as np
 
 from ddpg.errors import EnvironmentFault, UsageError, format_error
 from ddpg.interaction.actions import Actions
-from ddpg.interaction.env_calls import call
+from ddpg.interaction.env_calls import call, close_quietly
 from ddpg.interaction.env_runner import make_env_runner
 from ddpg.interaction.spaces import same_space, spaces_of
 from ddpg.interaction.transitions import Episode, Transitions
@@ -166,8 +166,12 @@ class Worker:
             self._normaliser.restore(dict(zip(names, arrays[count:], strict=True)))
         self.version = version
 
-    def rollout(self, request: RolloutRequest) -> Rollout:
-        """Step the environment ``spec.length`` times.
+    def close(self) -> None:
+        """Close the environment, which may have started a simulator; its errors are ignored."""
+        close_quietly(self._env)
+
+    def rollout(self, request: RolloutRequest, ends: Callable[[], bool] = lambda: False) -> Rollout:
+        """Step the environment ``spec.length`` times, or until ``ends()``, asked in each step, is true.
 
         Raises:
             EnvironmentFault: if the environment fails.
@@ -180,6 +184,8 @@ class Worker:
         abandoned: list[int] = []
         dropped = 0
         for step in range(request.first_step, request.first_step + self._spec.length):
+            if ends():
+                break
             actions, was_clipped = behaviour.act(self._policy, runner.observations, step)
             result = runner.step(self._spec.actions.to_env(actions), actions)
             if result.dropped:

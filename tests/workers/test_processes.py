@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from distributed_envs import Alone, Broken, Exits, Hanging, Invalid, Slow, Unloadable, Wide
+from distributed_envs import Alone, Broken, Closed, Exits, Hanging, Invalid, Slow, Unloadable, Wide
 from environments import Counting
 from refusals import refuses
 
@@ -76,6 +76,17 @@ def test_a_worker_that_hangs_is_replaced_while_the_other_continues(tmp_path):
             assert agent.counts["worker_hangs"] == loop.pool.counts.hangs <= loop.pool.counts.deaths
             assert loop.learned_steps == agent.replay.added == agent.num_timesteps
         assert all_ended(pids)
+
+
+def test_a_worker_closes_its_environment_at_the_end(tmp_path, capfd):
+    """It may have started a simulator. The second rollout, of ten seconds, is cut short."""
+    make_env = functools.partial(Closed, str(tmp_path))
+    with DDPG(Counting(), TINY, seed=0) as agent:
+        with learning_from_workers(agent, make_env, "process", 1, length=100) as loop:
+            agent.learn(10)
+            (pid,) = loop.pool._transport.pids
+        assert [path.name for path in tmp_path.iterdir()] == [str(pid)]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_ctrl_c_and_a_closed_terminal_while_a_worker_starts_do_not_reach_it():
