@@ -213,7 +213,11 @@ def _minari_folder(source: str) -> Path:
         here = _versions(name, folder.parent) if name else []
         raise UsageError(
             f"{source} is not on this machine; "
-            + (f"it has {', '.join(here)}" if here else f"get it with: minari download {brief(name, quotes=False)}")
+            + (
+                f"it has {', '.join(here)}"
+                if here
+                else f"get it with: minari download {brief(name, quotes=False)} (which needs pip install 'minari[hf]')"
+            )
         )
     return folder
 

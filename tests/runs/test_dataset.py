@@ -388,7 +388,7 @@ def test_a_minari_data_set_of_a_format_whose_package_is_missing(tmp_path, monkey
 def test_missing_and_damaged_minari_data_sets(tmp_path, monkeypatch):
     data = fake_minari.install(monkeypatch, tmp_path, "a", [episode(0, 2, True)])
     for name in ("b", ""):
-        with refuses(UsageError, f"minari:{name} minari download"):
+        with refuses(UsageError, f"minari:{name} minari download minari[hf]"):
             datasets.check_source(f"minari:{name}")  # before TensorFlow is imported
     for version in ("-v2", "-v10", "-v2-new"):
         (tmp_path / f"c/d{version}").mkdir(parents=True)
