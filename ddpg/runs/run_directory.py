@@ -159,7 +159,7 @@ def prune_checkpoints(run: Path) -> None:
 
 
 def remove_later(run: Path, step: int) -> None:
-    """Delete the checkpoints of steps after ``step``, from which the run goes on; ``best`` waits for an evaluation."""
+    """Delete the checkpoints after ``step``, from which the run goes on; ``best`` stays until the next evaluation."""
     for path in checkpoints(run):
         if int(path.name) > step:
             target_dir.remove_staging(path)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 SIGNALS = tuple(number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP"))
-# An environment variable that is set in the processes of a study's cells. A service manager that stops a study sends
-# SIGTERM to each of them, and so does the study, so there a second SIGTERM is no other request than the first.
+# An environment variable that is set in the processes of a study's cells. If a service manager stops a study, each cell
+# gets SIGTERM from the manager and again from the study, so in a cell a second SIGTERM repeats the first request.
 CELL = "DDPG_CELL"
 
 _SAVED = (

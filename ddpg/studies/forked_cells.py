@@ -223,8 +223,8 @@ class _Server:
     def run(self) -> None:
         """Serve messages; return only in a forked cell.
 
-        SIGTERM is blocked: a service manager that stops a study sends it to all of its processes, and the cells, which
-        end with this one, still have to save.
+        SIGTERM is blocked: a service manager that stops a study sends it to all of the study's processes. If this one
+        died of it, its cells would be killed before they have saved.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         signal.signal(signal.SIGCHLD, lambda *_: None)
