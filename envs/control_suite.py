@@ -73,7 +73,12 @@ class ControlSuiteEnv(gym.Env):
         self._running = False
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode drawn by the task; without a seed, the random stream of earlier episodes goes on."""
+        """Start an episode drawn by the task; without a seed, the random stream of earlier episodes goes on.
+
+        Raises:
+            gymnasium.error.ClosedEnvironmentError: if the environment was closed.
+        """
+        self._check_open("reset")
         super().reset(seed=seed)
         if seed is not None:
             self._env.task.random.seed(_legacy_seed(seed))
@@ -86,8 +91,10 @@ class ControlSuiteEnv(gym.Env):
 
         Raises:
             UsageError: if the action has another shape or is not finite; the state is unchanged then.
+            gymnasium.error.ClosedEnvironmentError: if the environment was closed.
             gymnasium.error.ResetNeeded: if there was no reset yet, or the episode is over.
         """
+        self._check_open("step")
         if not self._running:
             raise gym.error.ResetNeeded("call reset() before step()")
         wanted = np.asarray(action, np.float64)
@@ -108,9 +115,14 @@ class ControlSuiteEnv(gym.Env):
         return _flat(step.observation), reward, terminated, bool(step.last() and not terminated), {}
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the scene, uint8 [360, 480, 3]."""
+        """Return an image of the scene, uint8 [360, 480, 3].
+
+        Raises:
+            gymnasium.error.ClosedEnvironmentError: if the environment was closed.
+        """
         if self.render_mode != "rgb_array":
             return None
+        self._check_open("render")
         return self._env.physics.render(HEIGHT, WIDTH, camera_id=self._camera)
 
     def close(self) -> None:
@@ -118,6 +130,12 @@ class ControlSuiteEnv(gym.Env):
         if self._env is not None:
             self._env.close()
             self._env, self._running = None, False
+
+    def _check_open(self, what: str) -> None:
+        if self._env is None:
+            raise gym.error.ClosedEnvironmentError(
+                f"{self._name} was closed, so {what}() cannot be called; make it again with gymnasium.make"
+            )
 
 
 def _checked_name(domain: str, task: str) -> str:

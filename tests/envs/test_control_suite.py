@@ -164,6 +164,17 @@ def test_closing_frees_the_model_once(fake):
     assert made[0].closed
 
 
+@pytest.mark.parametrize("call", ["reset", "step", "render"])
+def test_a_closed_environment_says_that_it_is_closed(call, fake, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    fake()
+    env = ControlSuiteEnv("cheetah", "run", render_mode="rgb_array")
+    env.reset(seed=0)
+    env.close()
+    with refuses(gym.error.ClosedEnvironmentError, "cheetah-run", f"{call}()", "make it again"):
+        getattr(env, call)(*[np.zeros(2)] * (call == "step"))
+
+
 # -- missing packages ------------------------------------------------------------------------------------------------
 
 
