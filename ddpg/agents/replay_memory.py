@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.config.algorithm_options import AgentConfig
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.interaction.transitions import Transitions
 from ddpg.replay.buffer import ReplayBuffer
 from ddpg.replay.hindsight import make_hindsight
@@ -52,8 +52,8 @@ class ReplayMemory:
         dtype = stored_dtype(space)
         if config.normalize_observations and dtype == np.uint8:
             raise UsageError(
-                f"normalize_observations is for numbers, and {space} is one of images, which are stored and learned "
-                "from as bytes; leave it off"
+                f"normalize_observations is for numbers, and {brief(space)} is one of images, which are stored and "
+                "learned from as bytes; leave it off"
             )
         self.replay = ReplayBuffer(config.buffer_size, space.shape, action_size, dtype)
         priorities = None

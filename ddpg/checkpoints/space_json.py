@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ddpg.checkpoints.safe_json import convert, one_of, refusal
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 
 LARGEST = 8 << 20  # bytes of one element: 1080p frames of three bytes a pixel fit
 _SAFE = 2**53
@@ -66,7 +66,9 @@ def describe_space(space: gym.spaces.Space) -> dict[str, Any]:
     if isinstance(space, (gym.spaces.Tuple, gym.spaces.OneOf)):
         return {"type": type(space).__name__, "spaces": [describe_space(part) for part in space.spaces]}
     if not isinstance(space, gym.spaces.Box):
-        raise UsageError(f"space {space} cannot be saved; expected a Box, a Discrete, or a Tuple or OneOf of them")
+        raise UsageError(
+            f"space {brief(space)} cannot be saved; expected a Box, a Discrete, or a Tuple or OneOf of them"
+        )
 
     def bounds(values: np.ndarray) -> list | float | None:
         listed = [value if np.isfinite(value) else None for value in values.reshape(-1).tolist()]

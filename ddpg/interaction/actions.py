@@ -124,7 +124,7 @@ class BoxActions:
         inside = (np.abs(flat) <= 1 + 1e-5 + rounding).all(axis=1)
         if not inside.all():
             raise UsageError(
-                f"action {numbers[inside.argmin()].tolist()} is outside the action space {self.space}; "
+                f"action {numbers[inside.argmin()].tolist()} is outside the action space {brief(self.space)}; "
                 "use the action that was sent to the environment, clipped to its bounds"
             )
         return np.minimum(np.maximum(flat, -1), 1).astype(np.float32)
@@ -185,8 +185,8 @@ class ParameterisedActions:
         """
         if not (isinstance(action, (tuple, list)) and len(action) == 2):
             raise UsageError(
-                f"action {brief(action)} is not one of {self.space}; expected (choice, parameters); the arrays of a "
-                "data set cannot hold them, so give agent.remember a list of such pairs"
+                f"action {brief(action)} is not one of {brief(self.space)}; expected (choice, parameters); the arrays "
+                "of a data set cannot hold them, so give agent.remember a list of such pairs"
             )
         choice = self._choice(action[0])
         flat = np.zeros((1, self.size), np.float32)
@@ -210,7 +210,7 @@ class ParameterisedActions:
             or not 0 <= int(choice) - self.start < self.scores
         ):
             raise UsageError(
-                f"choice {brief(value)} is not one of the {self.scores} discrete actions of {self.space}; "
+                f"choice {brief(value)} is not one of the {self.scores} discrete actions of {brief(self.space)}; "
                 f"expected an integer from {self.start} to {self.start + self.scores - 1}"
             )
         return int(choice) - self.start
@@ -256,8 +256,8 @@ def _parameter_boxes(space: gym_spaces.Tuple) -> tuple[int, Sequence[gym_spaces.
         case [gym_spaces.Discrete() as choice, gym_spaces.Tuple() as parameters] if len(parameters) == choice.n:
             return int(choice.start), parameters.spaces
     raise UsageError(
-        f"action space {space} is not parameterised as DDPG knows it; expected Tuple(Discrete(n), Tuple(Box, ...)) "
-        "with one Box of parameters for each of the n actions (shape (0,) for none), or OneOf(Box, ...): "
+        f"action space {brief(space)} is not parameterised as DDPG knows it; expected Tuple(Discrete(n), Tuple(Box, "
+        "...)) with one Box of parameters for each of the n actions (shape (0,) for none), or OneOf(Box, ...): "
         "translate it in a gymnasium.ActionWrapper"
     )
 
@@ -268,7 +268,7 @@ def _check_parameters(space: gym_spaces.Space, index: int, box: gym_spaces.Space
     try:
         return spaces.check_action_space(box)
     except UsageError as error:
-        raise UsageError(f"parameters of action {index} in {space}: {error}") from None
+        raise UsageError(f"parameters of action {index} in {brief(space)}: {error}") from None
 
 
 class FlattenParameterisedAction(gym.ActionWrapper):
@@ -295,8 +295,8 @@ class FlattenParameterisedAction(gym.ActionWrapper):
         super().__init__(env)
         if not isinstance(env.action_space, (gym_spaces.Tuple, gym_spaces.OneOf)):
             raise UsageError(
-                f"action space {env.action_space} is not parameterised; expected Tuple(Discrete(n), Tuple(Box, ...)) "
-                "or OneOf(Box, ...): a Box needs no wrapper"
+                f"action space {brief(env.action_space)} is not parameterised; expected Tuple(Discrete(n), Tuple(Box, "
+                "...)) or OneOf(Box, ...): a Box needs no wrapper"
             )
         self._actions = ParameterisedActions(env.action_space)
         self.action_space = self._flat_space = gym_spaces.Box(-1.0, 1.0, (self._actions.size,), np.float32)

@@ -174,7 +174,7 @@ def check_goals(env: Any, goals: int) -> tuple[gym_spaces.Dict, Callable]:
     if not (isinstance(space, gym_spaces.Dict) and set(space) == set(PARTS) and hasattr(inner, "compute_reward")):
         raise UsageError(
             f"hindsight={goals} needs an environment with goals, whose observations are a Dict of {', '.join(PARTS)} "
-            f"and which has compute_reward; {inner} has {space}, or it lives in another process: step a vector "
+            f"and which has compute_reward; {inner} has {brief(space)}, or it lives in another process: step a vector "
             "in this one (SyncVectorEnv, --vectorization sync)"
         )
     for part in PARTS[1:]:

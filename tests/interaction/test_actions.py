@@ -12,7 +12,9 @@ from hypothesis.extra import numpy as hnp
 from refusals import refuses
 
 from ddpg import FlattenParameterisedAction, UsageError
+from ddpg.checkpoints.space_json import describe_space
 from ddpg.interaction.actions import BoxActions, ParameterisedActions, make_actions, unbatch
+from ddpg.replay.hindsight import check_goals
 
 Box = spaces.Box
 UNIT = hnp.arrays(np.float32, (4, 6), elements=st.floats(-1.5, 1.5, width=32))
@@ -208,3 +210,32 @@ def test_an_unsigned_choice_is_compared_as_a_number():
     space = spaces.Tuple((spaces.Discrete(2, start=-3), spaces.Tuple((Box(0, 1, (1,)), Box(0, 1, (1,))))))
     with refuses(UsageError, "choice 0", "from -3 to -2"):
         make_actions(space).to_flat((np.uint8(0), ([0.0], [0.0])))
+
+
+WIDE = Box(np.arange(4.0).reshape(2, 2) - 9, np.arange(4.0).reshape(2, 2), dtype=np.float64)  # its text has three lines
+PARAMETERISED = spaces.Tuple((spaces.Discrete(2), spaces.Tuple((WIDE, WIDE))))
+
+
+def observing(space):
+    env = Aiming()
+    env.observation_space = space
+    return env
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: make_actions(WIDE).to_flat(np.full((2, 2), 99.0)),
+        lambda: make_actions(spaces.Tuple((WIDE, WIDE))),
+        lambda: make_actions(spaces.OneOf((WIDE, Box(-np.inf, np.inf)))),
+        lambda: make_actions(PARAMETERISED).to_flat(5),
+        lambda: make_actions(PARAMETERISED).to_flat((7, (WIDE.low, WIDE.low))),
+        lambda: FlattenParameterisedAction(Aiming(WIDE)),
+        lambda: describe_space(spaces.Dict({"a": WIDE})),
+        lambda: check_goals(observing(WIDE), 4),
+    ],
+)
+def test_an_error_that_names_a_space_is_one_line(refused):
+    with refuses(UsageError, "Box([[-9. -8.] [-7. -6.]]") as caught:
+        refused()
+    assert "\n" not in str(caught.value)
