@@ -275,7 +275,7 @@ class _Simulation:
         stepper = self._reset()
         for taken, expected in zip(self._taken, self._observations, strict=False):
             self._compare(stepper, expected)
-            stepper.step(taken)
+            stepper.step(taken.copy())  # an environment may write into its action
         self._compare(stepper, self._observations[-1])
         chosen = unbatch(agent.to_env(action[None]))
         total, discount = 0.0, 1.0
@@ -296,7 +296,7 @@ class _Simulation:
         for _ in range(LONGEST + self._horizon):
             observations.append(stepper.observations.copy())
             taken.append(unbatch(self._agent.predict(observations[-1])[0]))
-            result = stepper.step(taken[-1])
+            result = stepper.step(taken[-1].copy())
             if result.episodes:
                 return observations, taken, not result.terminated[0]
         return observations, taken, True

@@ -174,6 +174,32 @@ def test_a_training_episode_in_the_same_environment_is_abandoned():
         agent.learn(100)  # would refuse a transition that does not follow
 
 
+class Doubling(Aim):
+    """Observes the last action, and doubles each in the array that it was given."""
+
+    def reset(self, *, seed=None, options=None):
+        self.last = 0.0
+        return super().reset(seed=seed)
+
+    @property
+    def observation(self):
+        return np.array([self.last, self.left / self.length], np.float32)
+
+    def step(self, action):
+        assert abs(action[0]) <= 1
+        action *= 2
+        self.last = float(action[0])
+        return super().step(action)
+
+
+def test_an_environment_that_writes_into_its_actions_gets_the_same_ones_again():
+    env = Doubling(length=20)
+    agent = agent_in(env)
+    check = ddpg.check_critic(agent, env, states=10, seed=0)
+    assert check.steps.max() > 1
+    assert np.isfinite(check.returns).all()
+
+
 def test_numbers_that_are_not_known_are_none():
     zeros = np.zeros((1, 3))
     found = CriticCheck(np.zeros((1, 3, 1)), zeros, zeros, np.zeros(1, int), 0.3, 10)
