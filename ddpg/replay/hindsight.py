@@ -83,7 +83,7 @@ class Hindsight:
         found = self._rewards(achieved, desired)
         tolerance = TOLERANCE * np.abs(stored).max()
         wrong = ~np.isclose(found, stored, TOLERANCE, tolerance)
-        for nearer in (NEAR, -NEAR) if all(isinstance(one, gym_spaces.Box) for one in self._spaces) else ():
+        for nearer in (NEAR, -NEAR) if all(map(_is_box_of_floats, self._spaces)) else ():
             moved = achieved + np.float32(nearer) * (desired - achieved)
             wrong &= ~np.isclose(self._rewards(moved, desired), stored, TOLERANCE, tolerance)
         if 100 * wrong.sum() <= len(stored):
@@ -104,6 +104,8 @@ class Hindsight:
         for space, rows in zip(self._spaces, (achieved, desired), strict=True):
             if not isinstance(space, (gym_spaces.Box, gym_spaces.MultiBinary)):
                 rows = np.array([gym_spaces.unflatten(space, row) for row in rows])
+            elif not _is_box_of_floats(space):
+                rows = rows.astype(space.dtype)  # such as cells of a grid, which may be indices
             shaped.append(rows.reshape(-1, *(space.shape or ())))
         return shaped
 
@@ -141,6 +143,10 @@ class Hindsight:
             takes = rng.random(len(under_way)) * seen < 1
             picked[under_way[takes]] = last[takes]
         return picked
+
+
+def _is_box_of_floats(space: gym_spaces.Space) -> bool:
+    return isinstance(space, gym_spaces.Box) and space.dtype.kind == "f"
 
 
 def make_hindsight(

@@ -235,6 +235,35 @@ def test_rewards_of_goals_of_every_space(space, of):
     assert found == {(0, 2, 0.0), (0, 5, -3.0), (0, 7, -5.0), (1, 5, 0.0), (1, 7, -2.0)}
 
 
+@pytest.mark.parametrize(
+    "space", [gym.spaces.Box(0, 9, (2,), np.int64), gym.spaces.Box(0, 9, (2,), np.uint8), gym.spaces.MultiBinary(2)]
+)
+def test_goals_of_integers_are_integers_for_compute_reward(space):
+    """They may be indices into a table, here of the length of the path between two cells."""
+    env, lengths = FlattenObservation(Cells(space)), 2.0 * abs(np.arange(10) - np.arange(10)[:, None])
+    env.unwrapped.compute_reward = lambda achieved, desired, info: -lengths[achieved, desired].sum(axis=1)
+    path = np.array([flat_observation(space, [0, cell], [1, 1]) for cell in (0, 1, 1)])
+    buffer = ReplayBuffer(9, path.shape[1:], 1)
+    buffer.add(path[:-1], np.zeros((2, 1)), [-2.0, -2.0], path[1:], [False] * 2, [False, True], [0] * 2)
+    rows = np.tile([0, 1], (1, 100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch = make_hindsight(env, buffer, 4)(buffer.gather(rows), rows, np.random.default_rng(0))
+    assert set(batch.rewards.ravel()) == {0.0, -2.0}
+
+
+def test_a_wrong_reward_of_goals_of_integers_is_not_taken_for_rounding():
+    """Moved a little, cell 1 would be cell 0, where the reward is the stored one."""
+    space = gym.spaces.Box(0, 9, (1,), np.int64)
+    env = FlattenObservation(Cells(space))
+    env.unwrapped.compute_reward = lambda achieved, desired, info: -1.0 * achieved[:, 0]
+    path = np.array([flat_observation(space, [1], [0])] * 3)
+    buffer = ReplayBuffer(9, path.shape[1:], 1)
+    buffer.add(path[:-1], np.zeros((2, 1)), [0.0, 0.0], path[1:], [False] * 2, [False, True], [0] * 2)
+    with pytest.warns(UserWarning, match="2 of 2 differ"):
+        make_hindsight(env, buffer, 4)(buffer.gather(np.array([[0, 1]])), np.array([[0, 1]]), np.random.default_rng(0))
+
+
 def test_goals_that_are_not_arrays_are_refused():
     space = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Box(0, 1, (1,))])
     with refuses(UsageError, "hindsight=4 achieved_goal Tuple Box MultiBinary"):
