@@ -21,6 +21,8 @@ from .render_modes import checked_mode
 ACTION_REPEAT = 2
 HEIGHT, WIDTH = 360, 480  # pixels
 CAMERAS = {"quadruped": 2}  # the camera that follows the body, if it is not camera 0
+# Values of MUJOCO_GL with which dm_control or MuJoCo opens a window.
+_WINDOWS = ("", "glfw", "glx", "on", "enable", "enabled", "true", "1")
 
 
 class ControlSuiteEnv(gym.Env):
@@ -157,7 +159,7 @@ def _check_display(name: str) -> None:
         UsageError: if this is Linux without a display, and ``MUJOCO_GL`` does not select a backend without a window.
     """
     shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if sys.platform == "linux" and not shown and os.environ.get("MUJOCO_GL", "") in ("", "glfw", "glx", "on"):
+    if sys.platform == "linux" and not shown and os.environ.get("MUJOCO_GL", "") in _WINDOWS:
         raise UsageError(f"{name} needs OpenGL, and there is no display; start again with MUJOCO_GL=egl or osmesa")
 
 

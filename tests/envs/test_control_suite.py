@@ -142,7 +142,7 @@ def test_the_tasks_camera_renders(fake, monkeypatch):
 
 
 @pytest.mark.parametrize("arguments", [("cheetah", "run", "rgb_array"), ("quadruped", "escape", None)])
-@pytest.mark.parametrize("way", ["", "glfw"])
+@pytest.mark.parametrize("way", ["", "glfw", "true", "1", "enabled"])
 def test_without_a_display_rendering_is_refused_because_mujoco_would_end_the_process(arguments, way, fake, monkeypatch):
     made = fake()
     monkeypatch.setattr(sys, "platform", "linux")
