@@ -59,14 +59,14 @@ class CrossQUpdate(TD3Update):
         return False
 
     def target(self, batch: Batch) -> tf.Tensor:
-        """y = r + γ(1 − terminated)·minᵢ Qᵢ(s′, μ(s′)), from the joint forward pass, ``[B, 1]``.
+        """y = r + γ(1 − terminated)·minᵢ Qᵢ(s′, μ(s′)), or with the mean, from the joint forward pass, ``[B, 1]``.
 
         Without averages the joint pass is built here and again in the critics' step, on the same weights; compilers
         merge the two. Only the critics' step updates the moving statistics.
         """
         with frozen_statistics():
             averages = self.config.target == "joint_ema"
-            return self._from_least(batch, [successor for _, successor in self._joint(batch, averages)])
+            return self._from_critics(batch, [successor for _, successor in self._joint(batch, averages)])
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move every critic's prediction for (s, a), from the joint pass, towards y."""

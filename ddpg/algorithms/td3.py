@@ -6,7 +6,8 @@
 | ``policy_delay`` | actor and target networks are updated in every d-th update only | section 5.2, Algorithm 1 |
 | ``target_policy_noise`` | noise, clipped to ±``target_noise_clip``, is added to μ′(s′) in y | section 5.3 |
 
-As in the paper, the actor follows the first critic, ∇ₐQ₁.
+As in the paper, the actor follows the first critic, ∇ₐQ₁. With ``target_critics="mean"`` y uses the mean of the
+critics' values instead of the minimum.
 """
 
 import dataclasses
@@ -76,7 +77,7 @@ class TD3Update(ddpg.DDPGUpdate):
         return self.critic, *self.further_critics
 
     def target(self, batch: Batch) -> tf.Tensor:
-        """y = r + γ(1 − terminated)·minᵢ Q′ᵢ(s′, ã), ``[B, 1]``.
+        """y = r + γ(1 − terminated)·minᵢ Q′ᵢ(s′, ã), or with the mean over i, ``[B, 1]``.
 
         With ã = clip(clip(μ′(s′), low, high) + h·clip(ε, ±c), low, high), ε ~ N(0, σ²), h half the box's range.
 
@@ -85,7 +86,7 @@ class TD3Update(ddpg.DDPGUpdate):
         """
         actions = self._smoothed(ddpg.next_actions(self.actor, batch, self.online), batch)
         successors = [ddpg.next_prediction(critic, batch, actions, self.online) for critic in self.critics]
-        return self._from_least(batch, successors)
+        return self._from_critics(batch, successors)
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move every critic towards the same y; the metrics are means over the critics."""
@@ -112,10 +113,9 @@ class TD3Update(ddpg.DDPGUpdate):
         """Move all targets, and the averaged actor, in every d-th update; count the update."""
         return self._count.advance(self.config.policy_delay, super().update_targets)
 
-    def _from_least(self, batch: Batch, successors: Sequence[Prediction]) -> tf.Tensor:
-        return self.critic.td_target(
-            functools.partial(bootstrap, batch, self.config.discount), functools.reduce(_least, successors)
-        )
+    def _from_critics(self, batch: Batch, successors: Sequence[Prediction]) -> tf.Tensor:
+        successor = _mean(successors) if self.config.target_critics == "mean" else functools.reduce(_least, successors)
+        return self.critic.td_target(functools.partial(bootstrap, batch, self.config.discount), successor)
 
     def _smoothed(self, actions: tf.Tensor, batch: Batch) -> tf.Tensor:
         sigma, clip = self.config.target_policy_noise, self.config.target_noise_clip
@@ -131,6 +131,15 @@ def _least(one: Prediction, other: Prediction) -> Prediction:
     """Return for each sample the smaller value, or the distribution with the smaller mean."""
     q = tf.minimum(one.q, other.q)
     return Prediction(q, q if one.output is one.q else tf.where(one.q <= other.q, one.output, other.output))
+
+
+def _mean(predictions: Sequence[Prediction]) -> Prediction:
+    """Return for each sample the mean of the values; of distributions, the mixture, whose mean that is."""
+    q = tf.add_n([prediction.q for prediction in predictions]) / len(predictions)
+    if all(prediction.output is prediction.q for prediction in predictions):
+        return Prediction(q, q)
+    probabilities = [tf.nn.softmax(prediction.output) for prediction in predictions]
+    return Prediction(q, tf.math.log(tf.add_n(probabilities) / len(predictions)))
 
 
 def mean_metrics(steps: Sequence[Metrics]) -> Metrics:

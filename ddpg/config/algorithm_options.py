@@ -34,7 +34,10 @@ _running = functools.partial(option, group="computing")
 class TD3Options(Options):
     """Options that TD3 adds to DDPG (Fujimoto et al. 2018): :mod:`ddpg.algorithms.td3`."""
 
-    n_critics: int = _critics(1, "number of critics; y takes the smallest of their targets (TD3: 2)", at_most=32)
+    n_critics: int = _critics(1, "number of critics (TD3: 2)", at_most=32)
+    target_critics: str = _critics(
+        "min", "with several critics, y takes the minimum of their target values (TD3), or the mean", ("min", "mean")
+    )
     policy_delay: int = _targets(1, "critic updates per update of the actor and of all target networks (TD3: 2)")
     target_policy_noise: float = _targets(
         0.0, "standard deviation of the noise on the target action, in half-ranges of the action box (TD3: 0.2)"
