@@ -6,6 +6,7 @@ from ddpg.config.presets import PRESETS
 # Name, value, and other options that it needs.
 OPTIONS = [
     ("n_critics", 2, {}),
+    ("target_critics", "mean", {"n_critics": 2}),
     ("policy_delay", 2, {}),
     ("target_policy_noise", 0.2, {}),
     ("target_noise_clip", 0.1, {"target_policy_noise": 0.5}),

@@ -90,6 +90,7 @@ def test_target_policy_noise(box, session):
 @states("n_critics", r"""
 \begin{aligned}
 y &= r + \gamma (1 - \text{terminated}) \min_i Q'_i(s', \tilde{a}) \\
+\text{mean: } y &= r + \gamma (1 - \text{terminated}) \frac{1}{n} \sum_i Q'_i(s', \tilde{a}) \\
 L_i &= \frac{1}{B} \sum (Q_i(s, a) - y)^2 \quad \text{for each critic } i \\
 \nabla_\theta J &= \frac{1}{B} \sum \nabla_a Q_1(s, a) |_{a = \mu(s)} \nabla_\theta \mu(s)
 \end{aligned}
@@ -100,12 +101,12 @@ def test_n_critics(session, rng):
     terminated = (terminated > 0).astype(np.float32)
     zeros = tf.zeros([4, 1])
     critic = SimpleNamespace(td_target=lambda bootstrap, successor: bootstrap(successor.q))
-    update = SimpleNamespace(config=SimpleNamespace(discount=0.9), critic=critic)
     batch = Batch(zeros, zeros, tf.constant(r), zeros, tf.constant(terminated))
-    found = session.run(
-        TD3Update._from_least(update, batch, [Prediction(*[tf.constant(value)] * 2) for value in values])
-    )
-    np.testing.assert_allclose(found, r + 0.9 * (1 - terminated) * np.min(values, axis=0), rtol=1e-6)
+    successors = [Prediction(*[tf.constant(value)] * 2) for value in values]
+    for name, combined in (("min", np.min(values, axis=0)), ("mean", np.mean(values, axis=0))):
+        update = SimpleNamespace(config=SimpleNamespace(discount=0.9, target_critics=name), critic=critic)
+        found = session.run(TD3Update._from_critics(update, batch, successors))
+        np.testing.assert_allclose(found, r + 0.9 * (1 - terminated) * combined, rtol=1e-6)
 
 
 @states("norms", r"""

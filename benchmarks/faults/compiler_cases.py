@@ -46,6 +46,7 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "bc_final": (0.15, (0.1,)),
     "actor_average": (0.15, (1, 10)),
     "n_critics": (0.25, (2, 3)),
+    "target_critics": (0.2, ("mean",)),
     "policy_delay": (0.2, (2,)),
     "target_policy_noise": (0.2, (0.2,)),
     "target_noise_clip": (0.1, (0.1,)),

@@ -190,7 +190,7 @@ CHANGES_OF_MEMORY = {
 BY_HAND = {
     *("critic", "atoms", "v_min", "v_max", "target_spread"),
     *("noise_schedule", "noise_final", "actor_learning_rate_schedule", "critic_learning_rate_schedule"),
-    *("n_critics", "policy_delay", "target_policy_noise", "target_noise_clip"),
+    *("n_critics", "target_critics", "policy_delay", "target_policy_noise", "target_noise_clip"),
     *("block", "critic_norm", "critic_loss", "critic_l2", "pre_activation_penalty", "max_gradient_norm", "adam_beta1"),
     *("weight_decay", "bc_alpha", "bc_only", "bc_final", "bc_steps", "actor_average", "weight_projection"),
     "affine_projection",

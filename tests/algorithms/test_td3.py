@@ -127,6 +127,26 @@ def test_the_target_uses_the_smallest_value_of_the_critics():
     assert metrics["actor_loss"] == pytest.approx(-3, abs=0.01)  # of the first critic, after its step
 
 
+def test_the_target_uses_the_mean_of_the_critics():
+    """Q′ = 3, −1 and 2: y = 1 + 0.5·4/3."""
+    agent = DDPG((BOX, BOX), SMALL.replace(n_critics=3, target_critics="mean"), seed=0)
+    make_constant(agent, critic_0=3.0, critic_1=-1.0, critic_2=2.0)
+    agent.observe([0.0], [0.0], 1.0, [0.0], False, False)
+    errors = np.array([3, -1, 2]) - (1 + 0.5 * 4 / 3)
+    assert agent.update(1)["critic_loss"] == pytest.approx(np.mean(errors**2), rel=1e-6)
+
+
+def test_the_mean_of_distributions_is_their_mixture():
+    """Probabilities of (1/4, 1/4, 1/2) and (1/2, 1/4, 1/4) over -1, 0 and 1; r = 0, γ = 1: nothing moves."""
+    logits = np.log(np.float32([[[0.25, 0.25, 0.5]], [[0.5, 0.25, 0.25]]]))
+    options = {"critic": "distributional", "atoms": 3, "v_min": -1.0, "v_max": 1.0, "n_critics": 2}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        update = TD3Update.build(SMALL.replace(gamma=1.0, target_critics="mean", **options), (BOX, BOX))
+        successors = [update.critic._predict(tf.constant(row)) for row in logits]
+        y = update._from_critics(Batch(*[tf.zeros([1, 1])] * 5), successors)
+        np.testing.assert_allclose(session.run(y), [[0.375, 0.25, 0.375]], rtol=1e-6)
+
+
 def test_the_largest_error_of_the_critics_is_the_priority():
     """Q′ = 3 and −1: y = 1 − 0.5, so that the errors are 2.5 and 1.5."""
     options = {"prioritised": "proportional", "priority_exponent": 1.0, "buffer_size": 1}
