@@ -13,8 +13,8 @@ from ddpg.studies import study_report
 
 STUDY = "dmc"
 PUBLISHED = Path(__file__).parents[1] / "results" / "control_suite_published.csv"
-CONFIGURATIONS = ("preset", "six_updates_n3", "plus", "td3")
-# The configurations and the published methods with a column in the tables of tasks. The other two ran in a few tasks.
+CONFIGURATIONS = ("preset", "preset_mean", "six_updates_n3", "plus", "td3")
+# The configurations and the published methods with a column in the tables of tasks. The others ran in a few tasks.
 COLUMNS = ("preset", "plus")
 BESIDE = ("SimbaV2", "MR.Q", "TD-MPC2", "SAC")
 # Easy and medium as in Yarats et al. 2021 (DrQ-v2, arXiv 2107.09645); fish-swim, which they leave out, is in medium.

@@ -12,9 +12,9 @@ from ddpg.studies.comparison import Estimate, estimate
 PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
 STRONGER_STUDY = "stronger"  # the kind of benchmarks.speed that measures the same algorithms
 LONG = "long", "long_averaged", "long_preactivation"
-# Studies with runs of presets, in the order of docs/learning/environments.md; "plus_swimming" is Swimmer's preset.
+# Studies with runs of presets, in the order of docs/learning/environments.md; "plus_swimming_mean" is Swimmer's preset.
 OF_PRESETS = "landing", "walking", "swimmer", "others", "regulator", "first"
-PRESETS = "preset", "plus_swimming"
+PRESETS = "preset", "plus_swimming_mean"
 LAST_SHARE = 0.2  # share of a run at its end, whose evaluations show how stable the return is
 
 

@@ -29,7 +29,7 @@ def test_holding_counts_finished_seeds():
 def test_presets_have_the_final_return_of_every_finished_seed():
     cells = [cell("landing", "E", "preset", 1, [5, 7]), cell("landing", "E", "preset", 0, [9])]
     cells += [cell("landing", "E", "preset", 2, [3], asked=200), cell("landing", "E", "other", 0, [8])]
-    cells += [cell("swimmer", "F", "plus_swimming", 0, [1.25]), cell("table", "G", "preset", 0, [4])]
+    cells += [cell("swimmer", "F", "plus_swimming_mean", 0, [1.25]), cell("table", "G", "preset", 0, [4])]
     assert tables.of_presets(cells).splitlines()[2:] == ["| E | 200 | 9, 7 |", "| F | 100 | 1.25 |"]
     assert tables.of_presets(cells[2:4]) == "No runs of the study `landing` yet."
 
