@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from ddpg.errors import UsageError, brief
@@ -28,8 +29,18 @@ class Bounding(NamedTuple):
 
 
 def tanh_head(pre_activation: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
-    """Squash to the open box: middle + half-range · tanh(pre-activation)."""
-    return (high + low) / 2 + (high - low) / 2 * tf.tanh(pre_activation)
+    """Squash to the box: middle + half-range · tanh(pre-activation).
+
+    Float numbers round tanh to ±1 far from 0, and then the sum may be rounded to a number just outside the box; there
+    the action is the bound, and its gradient stays that of the formula. No such op is added for bounds that are exact,
+    such as ±1.
+    """
+    middle, half_range = (high + low) / 2, (high - low) / 2
+    action = middle + half_range * tf.tanh(pre_activation)
+    least, most = map(tf.get_static_value, (middle - half_range, middle + half_range))
+    if least is not None and most is not None and np.all(least >= low) and np.all(most <= high):
+        return action
+    return action + tf.stop_gradient(tf.clip_by_value(action, low, high) - action)
 
 
 def linear_head(pre_activation: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:

@@ -298,3 +298,24 @@ def test_policy_paths_use_the_actors_bounding(name, observation_space, action_sp
     assert np.abs(free[-1]).min() > 0
     # The last is the gradient of the output biases, one per action element.
     np.testing.assert_allclose(own[-1], free[-1] * [3, 0], rtol=1e-4)
+
+
+def test_a_saturated_tanh_head_stays_inside_a_box_whose_bounds_are_rounded(session, initialize):
+    """Middle plus half-range exceeds the upper bound of these boxes, or falls below the lower one, by rounding."""
+    space = gym.spaces.Box(np.array([-3, -2.8, 2.4], np.float32), np.array([0.2, 2, 2.7], np.float32))
+    middle, half_range = (space.high + space.low) / 2, (space.high - space.low) / 2
+    assert ((middle + half_range > space.high) | (middle - half_range < space.low)).all()
+    actor = ActorNetwork(gym.spaces.Box(-1, 1, (1,)), space, network=lambda states: states)
+    initialize()
+    actor.set_network_params([np.full((1, 3), 100, np.float32), np.zeros(3, np.float32)])
+    least, most, between = actor.predict([[-1], [1], [0.002]])
+    np.testing.assert_array_equal([least, most], [space.low, space.high])
+    np.testing.assert_allclose(between, middle + half_range * np.tanh(0.2), rtol=1e-6)
+    biases = actor.get_gradients([[0.002]], np.ones((1, 3)))[1]
+    np.testing.assert_allclose(biases, -half_range * (1 - np.tanh(0.2) ** 2), rtol=1e-5)
+
+
+def test_a_tanh_head_adds_no_op_for_exact_bounds():
+    with tf.Graph().as_default() as graph:
+        bounding.tanh_head(tf.zeros([1, 1]), np.array([-1], np.float32), np.array([1], np.float32))
+        assert "Maximum" not in {operation.type for operation in graph.get_operations()}
