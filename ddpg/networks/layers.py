@@ -6,6 +6,7 @@ Batch renormalisation (Ioffe 2017, arXiv 1702.03275) is implemented as CrossQ's 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from ddpg._tflearn import tflearn
@@ -68,10 +69,14 @@ def _sizes(values: Sequence[int], what: str) -> tuple[int, ...]:
     """Return sizes of layers as a tuple of integers.
 
     Raises:
-        UsageError: if ``values`` is not a list of whole numbers from 1 to :data:`LARGEST_SIZE`.
+        UsageError: if ``values`` is not a list, range or array of whole numbers from 1 to :data:`LARGEST_SIZE`.
     """
-    listed = isinstance(values, (list, tuple)) and len(values) > 0
-    if not (listed and all(is_real(size) and 1 <= size <= LARGEST_SIZE and size == int(size) for size in values)):
+    listed = isinstance(values, (list, tuple, range)) or (isinstance(values, np.ndarray) and values.ndim == 1)
+    if not (
+        listed
+        and len(values) > 0
+        and all(is_real(size) and 1 <= size <= LARGEST_SIZE and size == int(size) for size in values)
+    ):
         raise UsageError(f"{what}={brief(values)} must name at least one layer, each of at least 1 unit")
     return tuple(int(size) for size in values)
 

@@ -268,6 +268,18 @@ def test_optimizer_and_learning_rate_are_used(observation_space, action_space, s
     assert relative_difference(critic.get_network_params(), expected) < 1e-6
 
 
+@pytest.mark.parametrize("hidden", [[16, 8], range(16, 7, -8), np.array([16, 8])], ids=["list", "range", "array"])
+def test_hidden_units_are_any_sequence_of_whole_numbers(hidden, observation_space, action_space, graph):
+    actor = ActorNetwork(observation_space, action_space, network=mlp(hidden))
+    assert [variable.shape[-1] for variable in actor.trainable_variables[:4:2]] == [16, 8]
+
+
+@pytest.mark.parametrize("hidden", [(), np.array([]), np.array(8), [[4], [4, 4]], "64", (8.5,)])
+def test_bad_hidden_units(hidden):
+    with refuses(UsageError, "hidden 1"):
+        mlp(hidden)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
