@@ -101,6 +101,15 @@ def test_a_wrong_number_of_flags_is_refused():
         values.validate_flags(np.zeros(3, bool), 2, "x")
 
 
+def test_flags_of_floats_are_refused_with_the_cast_to_give():
+    with refuses(UsageError, "x 0 1 floats .astype(bool)"):
+        values.validate_flags(np.zeros(2, np.float32), 2, "x")
+
+
+def test_no_flags_are_flags_of_no_transitions():
+    assert values.validate_flags([], 0, "x").dtype == bool
+
+
 @pytest.mark.parametrize("value", [1, 1.0, True, np.float32(1), np.float64(1), np.int64(1), np.array(1.0), np.True_])
 def test_rewards_are_accepted(value):
     found = values.validate_reward(value)

@@ -293,13 +293,14 @@ def validate_flags(values: Any, count: int, what: str) -> np.ndarray:
 
 
 def _as_bools(array: np.ndarray, given: Any, what: str) -> np.ndarray:
-    if array.dtype.kind not in "biu" or not ((array == 0) | (array == 1)).all():
+    if array.size and (array.dtype.kind not in "biu" or not ((array == 0) | (array == 1)).all()):
         raise _no_flag(given, what)
     return array.astype(bool)
 
 
 def _no_flag(value: Any, what: str) -> UsageError:
-    return UsageError(f"{what}={brief(value)} is not a flag; expected True or False (or 1 or 0)")
+    cast = "; it is of floats: give .astype(bool)" if isinstance(value, np.ndarray) and value.dtype.kind == "f" else ""
+    return UsageError(f"{what}={brief(value)} is not a flag; expected True or False (or 1 or 0){cast}")
 
 
 def _check_count(array: np.ndarray, count: int, what: str) -> None:
