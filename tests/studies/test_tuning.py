@@ -328,6 +328,7 @@ def test_best_toml_names_the_command_that_uses_it(small, monkeypatch):
     training = Train.parse(words[2:], "ddpg train")
     assert training.args[0] == DDPGConfig(hidden=(4,), learning_starts=0).replace(**tuned.best.changes)
     assert vars(training.func)["wrap"] == ("FlattenObservation", "TimeAwareObservation")
+    assert vars(training.func)["total_timesteps"] == 100  # of a trial; the preset's would be 10,000
 
 
 @pytest.mark.parametrize(
