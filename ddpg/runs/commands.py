@@ -27,10 +27,10 @@ def allow_import_flags(*names: str) -> list[str]:
     return [word for module in modules if module for word in ("--allow-import", module)]
 
 
-def resume_hint(run: Path, document: Mapping[str, Any]) -> str:
-    """Return a sentence with the step from which a run can be resumed, and the command for it."""
+def resume_hint(run: Path, document: Mapping[str, Any], *flags: str) -> str:
+    """Return a sentence with the step from which a run can be resumed, and the command for it, with ``flags``."""
     newest = run_directory.checkpoints(run)[-1:]
-    command = command_for("resume", run, document)
+    command = command_for("resume", run, document, *flags)
     return f"go on from step {newest[0].name} with: {command}" if newest else "it has no checkpoint"
 
 

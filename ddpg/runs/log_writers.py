@@ -239,19 +239,21 @@ class RunTracker(TaggedLogWriter):
         tags: the TensorBoard tag of each training metric.
         document: the contents of the run's ``config.json``.
         run_name: the name of the run in the tracker.
+        again: says how the run is resumed, for the error.
 
     Raises:
         UsageError: if the package is not installed, or the tracker cannot start a run.
     """
 
-    def __init__(self, name: str, tags: Mapping[str, str], document: Mapping[str, Any], run_name: str):
+    def __init__(self, name: str, tags: Mapping[str, str], document: Mapping[str, Any], run_name: str, again: str):
         super().__init__(tags)
         self._name, self._tracker, self._failed = name, as_tracker(name), False
         about = {key: document[key] for key in ("env_id", "algorithm", "seed", "total_timesteps")}
         try:
             self._tracker.init(project="ddpg", name=run_name, config={**about, **document["config"]})
         except Exception as error:  # trackers raise many types: no server, not signed in
-            raise UsageError(f"track={brief(name)}: it could not begin a run: {format_error(error)}") from error
+            why = f"track={brief(name)}: it could not begin a run: {format_error(error)}"
+            raise UsageError(f"{why}; {again}") from error
 
     def _write(self, step: int, scalars: dict[str, float]) -> None:
         self._attempt(self._tracker.log, scalars, step=step)

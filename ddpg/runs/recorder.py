@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class RunRecorder(Callback):
         run_state: the state of the run in the checkpoint; later rows of the tables are dropped.
         interrupted: asked in each step of an evaluation; once it is true, the evaluation ends unrecorded, and learning
             ends.
+        resume_flags: flags for the command that resumes the run, besides those that its ``config.json`` needs; also an
+            attribute.
     """
 
     def __init__(
@@ -57,8 +59,9 @@ class RunRecorder(Callback):
         env: gym.Env,
         run_state: RunState,
         interrupted: Callable[[], bool] = lambda: False,
+        resume_flags: Sequence[str] = (),
     ):
-        self.run, self.document = run, document
+        self.run, self.document, self.resume_flags = run, document, resume_flags
         self._folder, self._directory = run / "checkpoints", directory_id(run)
         self._best = _best_of(run)
         self._offline, self._offline_until = self._folder / "offline", document["offline_timesteps"]

@@ -92,19 +92,21 @@ def run_to_goal(
         FileFault: if a file could not be written.
         FloatingPointError: if learning diverged.
     """
-    request.resumable = lambda: resume_hint(run, document)
+    flags = () if track is None else ("--track", track)  # config.json does not hold them
+    request.resumable = lambda: resume_hint(run, document, *flags)
     goal = document["total_timesteps"]
 
     def advice() -> str:
-        return f"earlier checkpoints are intact; with that put right, {resume_hint(run, document)}"
+        return f"earlier checkpoints are intact; with that put right, {resume_hint(run, document, *flags)}"
 
     with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
         name = env_id_of(evaluation_env)
         stop = GracefulStop(request)
-        recording = RunRecorder(run, document, agent, evaluation_env, run_state, stop.is_overdue)
+        recording = RunRecorder(run, document, agent, evaluation_env, run_state, stop.is_overdue, flags)
         with contextlib.closing(recording) as recorder:
             if track is not None:
-                recorder.add_writer(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}"))
+                again = f"with that put right, {resume_hint(run, document, *flags)}"
+                recorder.add_writer(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}", again))
             callbacks: list[Callback] = [stop, recorder]
             if progress_bar:
                 callbacks.append(ProgressBar(name.rpartition("/")[2]))
@@ -186,7 +188,7 @@ def _save_and_stop(agent: OffPolicyAgent, recorder: RunRecorder, request: StopRe
     request.left = True
     path, exactly = recorder.leave(agent)
     where = f"saved at {agent.num_timesteps:,} of {recorder.document['total_timesteps']:,} steps"
-    resume = command_for("resume", recorder.run, recorder.document)
+    resume = command_for("resume", recorder.run, recorder.document, *recorder.resume_flags)
     if exactly:
         request.say(f"{where}; it goes on as if it had not been interrupted with: {resume}")
     else:
@@ -214,7 +216,7 @@ def _exact_resume_hint(agent: OffPolicyAgent, recorder: RunRecorder, path: Path)
     before = [checkpoint.name for checkpoint in run_directory.checkpoints(run) if checkpoint.name != path.name][-1:]
     if not (before and agent.loop.exact):
         return ""
-    resume = command_for("resume", run, recorder.document, "--checkpoint", before[0])
+    resume = command_for("resume", run, recorder.document, *recorder.resume_flags, "--checkpoint", before[0])
     return f"; exactly as if not interrupted: {resume}"
 
 
@@ -236,5 +238,5 @@ def _located_fault(error: BaseException, name: str, agent: OffPolicyAgent, recor
     else:
         what = f"a process has ended ({type(error).__name__})"
     where = "" if name in what else f"{name}, "
-    advice = resume_hint(recorder.run, recorder.document)
+    advice = resume_hint(recorder.run, recorder.document, *recorder.resume_flags)
     return kind(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}{going_back}")

@@ -1,6 +1,8 @@
 """Runs are logged to W&B, MLflow or Trackio by name; fake modules record the calls."""
 
 import json
+import shlex
+import signal
 import sys
 import types
 
@@ -97,6 +99,37 @@ def test_a_tracker_that_fails_does_not_end_the_run(monkeypatch, tmp_path, capsys
     run = ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track="wandb", **RUN)
     assert capsys.readouterr().err.count("no server") == 1
     assert (run / "checkpoints" / "400").is_dir()
+
+
+def test_a_tracker_that_cannot_begin_names_the_run_and_the_command_that_resumes_it(monkeypatch, tmp_path, capsys):
+    module, calls = fake_module("wandb")
+    init = module.init
+
+    def signed_out(*_, **__):
+        raise PermissionError("not signed in")
+
+    module.init = signed_out
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.chdir(tmp_path)
+    few = ["--total-timesteps", "8", "--evaluation-episodes", "1", "--hidden", "4", "--no-jit", "--no-progress-bar"]
+    assert main(["train", "Pendulum-v1", "--track", "wandb", *few]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "not signed in; with that put right, go on from step 0 with: " in said
+    module.init = init
+    command = shlex.split(said.rpartition("with: ddpg ")[2])
+    assert main([*command, "--no-progress-bar"]) == 0
+    assert [row["step"] for row in options_of(calls, "log")][-1] == 8
+    assert [path.name for path in (tmp_path / "runs" / "Pendulum-v1").iterdir()] == ["1"]
+
+
+def test_the_command_that_resumes_a_tracked_run_names_the_tracker(monkeypatch, tmp_path, capsys):
+    module, _ = fake_module("wandb")
+    first = iter([signal.SIGINT])
+    module.log = lambda scalars, step: [signal.raise_signal(number) for number in first]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track="wandb", **RUN)
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "saved at" in line]
+    assert said.endswith(f"ddpg resume {tmp_path}/Pendulum-v1/1 --track wandb")
 
 
 @pytest.mark.parametrize("name", TRACKERS)
