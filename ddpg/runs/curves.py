@@ -63,7 +63,8 @@ def learning_curves(
     """Return a curve for every environment and configuration among ``runs``; runs without an evaluation are left out.
 
     Without ``names``, if several runs have the same configuration and seed, only the one that was evaluated last
-    counts. Lines on stderr name the runs that are left out, and why.
+    counts. Lines on stderr name the runs that are left out, and why, and the run whose end is that of its curve though
+    other seeds were evaluated later.
 
     A curve covers the times that all of its seeds have reached, with linear interpolation between the evaluations of
     each seed. The interval is the percentile bootstrap over seeds (Agarwal et al. 2021, arXiv 2108.13264), which never
@@ -96,6 +97,8 @@ def learning_curves(
             (env_id, label): _newest_per_seed(f"{env_id}, {label}", members)
             for (env_id, label), members in groups.items()
         }
+        for (env_id, label), members in groups.items():
+            _print_earlier_end(f"{env_id}, {label}", members)
     return [_curve(env_id, label, members, against, measure) for (env_id, label), members in groups.items()]
 
 
@@ -201,6 +204,17 @@ def _newest_per_seed(what: str, runs: Sequence[Run]) -> list[Run]:
             print_to_stderr(printable(told))
         kept.append(newest)
     return kept
+
+
+def _print_earlier_end(what: str, runs: Sequence[Run]) -> None:
+    """Print which run ends before the others of its curve, because the curve ends there, too."""
+    first, last = (choose(runs, key=lambda run: run.steps[-1]) for choose in (min, max))
+    if first.steps[-1] < last.steps[-1]:
+        told = (
+            f"{what}: drawn up to step {first.steps[-1]:,.0f}, the last evaluation of {first.path}; other seeds have "
+            f"evaluations up to step {last.steps[-1]:,.0f}"
+        )
+        print_to_stderr(printable(told))
 
 
 class Holding(NamedTuple):

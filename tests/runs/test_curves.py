@@ -94,6 +94,20 @@ def test_a_curve_covers_the_steps_that_all_its_seeds_cover(tmp_path):
     assert curve.centre.tolist() == [(5 + 4) / 2, (10 + 6) / 2, (15 + 8) / 2]
 
 
+def test_a_run_that_ends_its_curve_early_is_named(tmp_path, capsys):
+    whole = [write_run(tmp_path, seed, [1.0, 2.0, 3.0], seed=seed) for seed in range(2)]
+    interrupted = write_run(tmp_path, 2, [1.0, 2.0], seed=2)
+    (curve,) = learning_curves(find_runs([tmp_path]))
+    assert curve.times.tolist() == [100, 200]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"ddpg: Pendulum-v1, DDPG: drawn up to step 200, the last evaluation of {interrupted}; other seeds have "
+        "evaluations up to step 300"
+    )
+    learning_curves(find_runs(whole))
+    assert capsys.readouterr().err == ""
+
+
 @settings(max_examples=25)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=7), st.sampled_from(["iqm", "mean"]))
 def test_band_stays_within_the_seeds(values, measure):
