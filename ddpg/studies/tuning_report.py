@@ -69,6 +69,8 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
         rows = [{"configuration": name, "seeds": against.seeds, **vars(one)} for name, one in told.items()]
         comparison = root / COMPARISON
         write_table(comparison, tuple(rows[0]), rows)
+    else:
+        (root / COMPARISON).unlink(missing_ok=True)  # an earlier one may be of another best trial
     if tuned.best is not None:
         best = root / BEST
         atomic_write.write_text(best, _best(best, plan, tuned.best, tuned.trials, words, sentence))

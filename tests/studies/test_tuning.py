@@ -253,6 +253,16 @@ def test_the_best_trial_is_compared_on_fresh_seeds(small):
     assert len(found.calls) == 8 + 6
 
 
+def test_a_comparison_of_an_earlier_best_trial_is_removed(small):
+    found = small(actor_learning_rate=0.1)
+    first = found.run(3, fresh_seeds=1)
+    assert report(found, first).comparison == found.root / "comparison.csv"
+    more = found.run(12)
+    assert more.best.number != first.best.number
+    assert report(found, more).comparison is None
+    assert not (found.root / "comparison.csv").exists()
+
+
 def test_the_preset_is_not_compared_with_itself(small):
     found = small(hidden=(256, 256), learning_starts=1000)
     tuned = found.run(1, fresh_seeds=2)
