@@ -15,6 +15,7 @@ from ddpg.config.algorithm_options import CONFIGS, AgentConfig
 from ddpg.config.options import check_names, coerce, field_type
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
+from ddpg.interaction.env_calls import check_timeout
 from ddpg.interaction.spaces import check_observation_space
 from ddpg.replay.hindsight import check_goals
 from ddpg.runs.curves import used_options
@@ -109,13 +110,14 @@ def accept_all(config: AgentConfig) -> None:
     """Refuse no options."""
 
 
-def training_check(env: gym.Env, total_timesteps: int, here: bool = True) -> Check:
+def training_check(env: gym.Env, total_timesteps: int, here: bool = True, in_processes: bool = False) -> Check:
     """Return a function that refuses, with a ``UsageError``, options with which no run in an environment can begin.
 
     Args:
         env: the environment; it may be closed.
         total_timesteps: the steps of a run.
         here: whether runs are trained on this machine, into whose memory they must fit.
+        in_processes: whether runs step environments in processes of their own, which ``step_timeout`` needs.
 
     Raises:
         UsageError: if agents cannot learn from the environment's observations.
@@ -125,6 +127,9 @@ def training_check(env: gym.Env, total_timesteps: int, here: bool = True) -> Che
     def check(config: AgentConfig) -> None:
         if config.hindsight:
             check_goals(env, config.hindsight)
+        if not in_processes:
+            check_timeout(env, config.step_timeout)
+        resource_limits.check_counts(config)
         if here:
             resource_limits.check_memory(config, spaces, total_timesteps)
 

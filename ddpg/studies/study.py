@@ -230,7 +230,8 @@ def _groups(
     own_id = env_id_of(env)
     env_id, usual = full_id(env_id, own_id), algorithm_for(env.action_space)
     close_quietly(env)
-    check_in_environment = training_check(env, 0, here=False)  # the engine, and so the machine, is not known
+    # The engine, and so the machine, is not known.
+    check_in_environment = training_check(env, 0, here=False, in_processes=settings.vectorization == "async")
     for part in own_id.split("/"):
         _check_length("environment", part)
     for name in settings.configurations or configurations:
@@ -245,10 +246,10 @@ def _groups(
             config = kind(**from_toml(kind, given, kind.__name__, hints_for(kind, own_id)))
             if algorithm != usual:
                 check_own(algorithm, config)
-            check_in_environment(config)
             check_collector(collector, workers, None)
             if collector != "local":
                 check_options(config, settings.n_envs)
+            check_in_environment(config)
             usual_interval = default_evaluation_interval(own_id, settings.n_envs, total, cuts=collector == "local")
         yield Group(
             env_id=env_id,

@@ -158,13 +158,19 @@ def test_an_environment_may_be_named_without_its_version(tmp_path):
         read_study(study_file(tmp_path, "environments = ['Pendulum', 'Pendulum-v1']"))
 
 
+ENVS = "environments = ['Pendulum-v1']\n"
+
+
+def test_environments_in_processes_may_have_a_step_timeout(tmp_path):
+    settings = ENVS + "n_envs = 2\nvectorization = 'async'\nconfigurations.a.step_timeout = 5.0"
+    (group,) = read_study(study_file(tmp_path, settings))
+    assert group.options["step_timeout"] == 5.0
+
+
 def test_options_round_trip_through_a_file(tmp_path):
     config = DDPGConfig(hidden=(3, 5), gamma=None, norm="layer", target_policy_noise=1e-7, jit=False)
     path = study_file(tmp_path, as_toml(config.to_json()))
     assert DDPGConfig(**from_toml(DDPGConfig, read_toml(path), "it")) == config
-
-
-ENVS = "environments = ['Pendulum-v1']\n"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +189,9 @@ def test_the_default_evaluation_interval_lets_a_vectors_episodes_end(text, inter
         ("", "cell"),
         (ENVS + "sedes = 3", "sedes 'seeds'"),
         (ENVS + "configurations.a.hindsight = 4", "'a' Pendulum-v1 hindsight=4"),
+        (ENVS + "configurations.a.step_timeout = 5.0", "'a' Pendulum-v1 step_timeout=5.0 async"),
+        (ENVS + "n_envs = 2\nconfigurations.a.step_timeout = 5.0", "'a' Pendulum-v1 step_timeout=5.0 async"),
+        (ENVS + "configurations.a.priority_correction_steps = 10_000_000_000", "'a' priority_correction_steps 2147483647"),
         (ENVS + "seeds = 0", "seeds=0 1 10000 [0]"),
         (ENVS + "seeds = -2", "seeds=-2 1 10000"),
         ("[environments.Pendulum-v1]\nseeds = 0", "Pendulum-v1 seeds=0 1 [0]"),

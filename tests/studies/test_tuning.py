@@ -603,6 +603,8 @@ def test_bad_input_starts_nothing(words, command, capsys):
     ("space", "says"),
     [
         ("hindsight = [0, 4]", "hindsight cannot be 4 here: hindsight=4 needs an environment with goals"),
+        ("step_timeout = [1.0, 'none']", "step_timeout cannot be 1.0 here: step_timeout=1.0 needs environments in"),
+        ("n_steps = [1, 10_000_000_000]", "n_steps cannot be 10000000000 here"),
         ("buffer_size = [10_000, 100_000_000_000]", "buffer_size cannot be 100000000000 here"),
         ("hidden = [[16, 16], [300_000, 300_000]]", "hidden cannot be [300000, 300000] here"),
     ],
