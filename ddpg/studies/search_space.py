@@ -15,8 +15,9 @@ from ddpg.config.algorithm_options import CONFIGS, AgentConfig
 from ddpg.config.options import check_names, coerce, field_type
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
+from ddpg.interaction.actions import make_actions
 from ddpg.interaction.env_calls import check_timeout
-from ddpg.interaction.spaces import check_observation_space
+from ddpg.interaction.spaces import algorithm_for, check_observation_space
 from ddpg.replay.hindsight import check_goals
 from ddpg.runs.curves import used_options
 
@@ -120,9 +121,11 @@ def training_check(env: gym.Env, total_timesteps: int, here: bool = True, in_pro
         in_processes: whether runs step environments in processes of their own, which ``step_timeout`` needs.
 
     Raises:
-        UsageError: if agents cannot learn from the environment's observations.
+        UsageError: if agents cannot learn from the environment's observations, or act in its action space.
     """
     spaces = check_observation_space(env.observation_space), env.action_space
+    if algorithm_for(env.action_space) == "DDPG":
+        make_actions(env.action_space)
 
     def check(config: AgentConfig) -> None:
         if config.hindsight:

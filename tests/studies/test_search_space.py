@@ -1,5 +1,9 @@
 """Search spaces of tuning: the built-in ones, files that replace or extend them, and their validation."""
 
+import types
+
+import gymnasium as gym
+import numpy as np
 import pytest
 from agent_options import DQN_PRESETS
 from refusals import refuses
@@ -151,6 +155,22 @@ def test_memory_is_that_of_the_machine_which_trains():
     with refuses(UsageError, "hidden"):
         training_check(env, 100)(large)
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (gym.spaces.Box(np.array([-1.0]), np.array([np.inf]), dtype=np.float64), "infinite bounds"),
+        (gym.spaces.MultiDiscrete([2, 3]), "is not a Box"),
+        (gym.spaces.Tuple([gym.spaces.Discrete(2)]), "is not parameterised as DDPG knows it"),
+    ],
+)
+def test_an_action_space_that_no_agent_acts_in_is_refused(actions, message):
+    env = types.SimpleNamespace(observation_space=gym.spaces.Box(-1, 1, (2,)), action_space=actions)
+    with refuses(UsageError, message):
+        training_check(env, 100)
+    env.action_space = gym.spaces.OneOf([gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (0,))])
+    training_check(env, 100)
 
 
 def test_values_are_stored_and_restored():
