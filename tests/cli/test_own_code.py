@@ -600,8 +600,8 @@ def test_a_tuning_can_vary_code(folder, own_code):
         report = tuning_report._best(Path("best.toml"), plan, best, [best], ["ddpg"], "")
     assert (trial.options["policy_gradient"], trial.options["caution"]) == ("own_code:path", 3.0)
     assert {"own_code:path", "own_code:actor"} <= {*trial.references}
-    use = "ddpg train Pendulum-v1 --algorithm own_code:Cautious --allow-import own_code --config best.toml"
-    assert f"# Use: {use}\n" in report
+    own = "--algorithm own_code:Cautious --allow-import own_code"
+    assert f"# Use: ddpg train Pendulum-v1 --total-timesteps 10000 {own} --config best.toml\n" in report
 
 
 @pytest.mark.slow

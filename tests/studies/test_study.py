@@ -191,7 +191,7 @@ def test_the_default_evaluation_interval_lets_a_vectors_episodes_end(text, inter
         (ENVS + "configurations.a.hindsight = 4", "'a' Pendulum-v1 hindsight=4"),
         (ENVS + "configurations.a.step_timeout = 5.0", "'a' Pendulum-v1 step_timeout=5.0 async"),
         (ENVS + "n_envs = 2\nconfigurations.a.step_timeout = 5.0", "'a' Pendulum-v1 step_timeout=5.0 async"),
-        (ENVS + "configurations.a.priority_correction_steps = 10_000_000_000", "'a' priority_correction_steps 2147483647"),
+        (ENVS + "configurations.a.priority_correction_steps = 10_000_000_000", "'a' 10000000000 2147483647"),
         (ENVS + "seeds = 0", "seeds=0 1 10000 [0]"),
         (ENVS + "seeds = -2", "seeds=-2 1 10000"),
         ("[environments.Pendulum-v1]\nseeds = 0", "Pendulum-v1 seeds=0 1 [0]"),
