@@ -24,7 +24,7 @@ PENDULUM = functools.partial(make_env, "Pendulum-v1")
 
 def actors():
     """Return the process ids of the Ray actors on this machine."""
-    found = subprocess.run(["pgrep", "-f", "^ray::Actor"], capture_output=True, text=True, check=False)
+    found = subprocess.run(["pgrep", "-f", "^ray::RayWorkerActor"], capture_output=True, text=True, check=False)
     return [int(line) for line in found.stdout.split()]
 
 
@@ -134,7 +134,7 @@ def test_a_node_that_joins_grows_the_pool():
                 agent.learn(100)
             agent.learn(1000)
             assert loop.pool.ready == 3  # four were requested, and the cluster has room for three
-            assert {request.worker for member in loop.pool._workers for request in member.open.values()} == {0, 1, 2}
+            assert {request.worker for member in loop.pool._workers for request in member.pending.values()} == {0, 1, 2}
             assert (loop.pool.counts.deaths, loop.learned_steps) == (0, agent.replay.added)
             check_counts_add_up(loop.pool)
     finally:
