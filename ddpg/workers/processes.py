@@ -14,12 +14,19 @@ import numpy as np
 
 from ddpg.errors import UsageError, format_error
 from ddpg.interaction import env_calls
-from ddpg.workers.worker import EnvironmentFailed, Event, RolloutRequest, Worker, WorkerDied, WorkerReady, WorkerSpec
+from ddpg.workers.worker import (
+    CLOSE_LIMIT,
+    EnvironmentFailed,
+    Event,
+    RolloutRequest,
+    Worker,
+    WorkerDied,
+    WorkerReady,
+    WorkerSpec,
+)
 from ddpg.workers.worker_options import GUARD
 
 START_LIMIT = 1800.0  # seconds to import the main module and make the environment, after which a worker counts as hung
-
-CLOSE_LIMIT = 5.0  # seconds in which the workers, at the end, finish a step and close their environments
 # Exit code 1 before any message: Python could not import the main module or unpickle the worker, nor could it again.
 _NOT_STARTED = (
     "before it could make the environment; its messages on stderr say why; a script that trains with workers needs "
@@ -155,7 +162,10 @@ class ProcessTransport:
         return events
 
     def close(self) -> None:
-        """End all processes; each closes its environment first, unless that takes longer than :data:`CLOSE_LIMIT`."""
+        """End all processes.
+
+        Each closes its environment first, unless that takes longer than :data:`~ddpg.workers.worker.CLOSE_LIMIT`.
+        """
         if self._weights is not None:
             self._weights.end()
         for _, _, pipe in self._workers.values():

@@ -16,7 +16,16 @@ import numpy as np
 
 from ddpg.compiler.thread_pool import available_cores
 from ddpg.errors import EnvironmentFault, UsageError, format_error
-from ddpg.workers.worker import EnvironmentFailed, Event, RolloutRequest, Worker, WorkerDied, WorkerReady, WorkerSpec
+from ddpg.workers.worker import (
+    CLOSE_LIMIT,
+    EnvironmentFailed,
+    Event,
+    RolloutRequest,
+    Worker,
+    WorkerDied,
+    WorkerReady,
+    WorkerSpec,
+)
 from ddpg.workers.worker_options import import_ray
 
 
@@ -103,16 +112,25 @@ class RayWorkerActor:
         return self._failed or WorkerReady(self._number, self._epoch)
 
     def rollout(self, request: RolloutRequest, version: int, weights: list) -> Event:
-        """Return a rollout with the weights of ``version``, to which the list ``weights`` holds a reference."""
-        worker = self._worker
+        """Return a rollout with the weights of ``version``, to which the list ``weights`` holds a reference.
+
+        It ends early if the call is cancelled, where this version of Ray can tell.
+        """
+        worker, ray = self._worker, import_ray()
         if worker is None:
             return self.ready()
         try:
             if version > worker.version:
-                worker.load(version, import_ray().get(weights[0]))
-            return worker.rollout(request)
+                worker.load(version, ray.get(weights[0]))
+            ends = getattr(ray.get_runtime_context(), "is_canceled", lambda: False)  # Ray 2.40 has none
+            return worker.rollout(request, ends)
         except (UsageError, KeyboardInterrupt) as error:
             return self._failure(error)
+
+    def close(self) -> None:
+        """Close the environment."""
+        if self._worker is not None:
+            self._worker.close()
 
     def _failure(self, error: BaseException) -> EnvironmentFailed:
         return EnvironmentFailed(self._number, self._epoch, format_error(error))
@@ -150,6 +168,7 @@ class RayTransport:
         self._spec = ray.put(spec)
         self._version, self._weights = -1, None
         self._workers: dict[int, _RemoteWorker] = {}
+        self._ready: set[int] = set()  # numbers of workers that have made their environment
 
     def publish(self, version: int, arrays: Sequence[np.ndarray]) -> None:
         """Put the weights into the object store once; each worker fetches them with its next request."""
@@ -180,15 +199,29 @@ class RayTransport:
     def _answer(self, number: int) -> Event:
         remote = self._workers[number]
         try:
-            return self._ray.get(remote.pending.popleft())
+            event = self._ray.get(remote.pending.popleft())
         except self._ray.exceptions.RayTaskError:
             raise
         except self._ray.exceptions.RayError as error:  # the actor, its node or its result is lost
             self._end(number)
             return WorkerDied(number, remote.epoch, f"its actor is gone ({type(error).__name__})")
+        if isinstance(event, WorkerReady):
+            self._ready.add(number)
+        return event
 
     def close(self) -> None:
-        """End all actors, and the cluster if this process started it."""
+        """End all actors, and the cluster if this process started it.
+
+        Each actor closes its environment first, unless that takes longer than
+        :data:`~ddpg.workers.worker.CLOSE_LIMIT`.
+        """
+        closed = []
+        for remote in [self._workers[number] for number in self._ready]:
+            for call in remote.pending:
+                self._ray.cancel(call)
+            closed.append(remote.actor.close.remote())
+        if closed:
+            self._ray.wait(closed, num_returns=len(closed), timeout=CLOSE_LIMIT)
         for number in list(self._workers):
             self._end(number)
         self._weights = self._spec = None
@@ -196,6 +229,7 @@ class RayTransport:
             self._ray.shutdown()
 
     def _end(self, number: int) -> None:
+        self._ready.discard(number)
         remote = self._workers.pop(number, None)
         if remote is not None:
             self._ray.kill(remote.actor)

@@ -23,6 +23,8 @@ from ddpg.policies.numpy_program import NumpyProgram
 from ddpg.replay.minibatch import stored_dtype
 from ddpg.replay.normalizers import ObservationNormalizer
 
+CLOSE_LIMIT = 5.0  # seconds in which the workers, at the end, finish a step and close their environments
+
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSpec:

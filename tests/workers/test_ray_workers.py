@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
+import distributed_envs
 import pytest
 from environments import Counting
 from refusals import refuses
@@ -54,6 +56,17 @@ def test_an_environment_that_cannot_be_made_ends_learning():
         refuses(UsageError, "No-v0"),
     ):
         agent.learn(100)
+
+
+@pytest.mark.slow
+def test_an_actor_closes_its_environment_at_the_end(tmp_path, monkeypatch):
+    """The second rollout, of ten seconds, is cut short, where Ray tells an actor that its call is cancelled."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(distributed_envs.__file__).parent))
+    make_env = functools.partial(distributed_envs.Closed, str(tmp_path))
+    with DDPG(Counting(), TINY, seed=0) as agent:
+        with learning_from_workers(agent, make_env, "ray", 1, length=100) as loop:
+            agent.learn(10)
+        assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize(
