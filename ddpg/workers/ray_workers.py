@@ -28,6 +28,11 @@ from ddpg.workers.worker import (
 )
 from ddpg.workers.worker_options import import_ray
 
+_NEEDED = (
+    "every node needs the same version of this package, and the module of make_env where Python finds it: installed, "
+    "or in a folder of PYTHONPATH"
+)
+
 
 def connect_to_ray(address: str | None, cpus: int) -> tuple[Any, bool]:
     """Connect to a Ray cluster, unless this process is connected already.
@@ -204,6 +209,9 @@ class RayTransport:
             raise
         except self._ray.exceptions.RayError as error:  # the actor, its node or its result is lost
             self._end(number)
+            if getattr(error, "actor_init_failed", False):  # before RayWorkerActor could answer
+                why = str(error).strip().splitlines()[-1]
+                return EnvironmentFailed(number, remote.epoch, f"its actor could not be created ({why}); {_NEEDED}")
             return WorkerDied(number, remote.epoch, f"its actor is gone ({type(error).__name__})")
         if isinstance(event, WorkerReady):
             self._ready.add(number)

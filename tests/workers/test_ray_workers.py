@@ -13,6 +13,7 @@ from environments import Counting
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError, evaluate
+from ddpg.errors import EnvironmentFault
 from ddpg.runs.env_factory import make_env
 from ddpg.workers.remote_loop import learning_from_workers
 
@@ -59,12 +60,24 @@ def test_an_environment_that_cannot_be_made_ends_learning():
 
 
 @pytest.mark.slow
+def test_a_module_that_a_node_lacks_is_named():
+    """Python finds the tests' modules in this process alone."""
+    with (
+        DDPG(Counting(), TINY, seed=0) as agent,
+        learning_from_workers(agent, distributed_envs.Slow, "ray", 1) as loop,
+        refuses(EnvironmentFault, "distributed_envs"),
+    ):
+        agent.learn(100)
+    assert loop.pool.counts.deaths == 0
+
+
+@pytest.mark.slow
 def test_an_actor_closes_its_environment_at_the_end(tmp_path, monkeypatch):
     """The second rollout, of ten seconds, is cut short, where Ray tells an actor that its call is cancelled."""
     monkeypatch.setenv("PYTHONPATH", str(Path(distributed_envs.__file__).parent))
     make_env = functools.partial(distributed_envs.Closed, str(tmp_path))
     with DDPG(Counting(), TINY, seed=0) as agent:
-        with learning_from_workers(agent, make_env, "ray", 1, length=100) as loop:
+        with learning_from_workers(agent, make_env, "ray", 1, length=100):
             agent.learn(10)
         assert len(list(tmp_path.iterdir())) == 1
 
