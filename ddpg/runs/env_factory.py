@@ -19,7 +19,7 @@ from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.interaction.validation import validate_int
 from ddpg.runs import signals
-from ddpg.workers.worker_options import GUARD
+from ddpg.workers.worker_options import GUARD, check_main_is_a_file
 
 VECTORIZATIONS = ("sync", "async", "envpool")
 # Only wrappers without arguments and without state, so that a name is enough to resume a run.
@@ -170,6 +170,7 @@ def make_training_env(
         one = make_env(env_id)
         env_calls.close_quietly(one)
         return EnvPoolVector(env_id_of(one), n_envs, like=one)
+    check_main_is_a_file("vectorization='async'")
     makers = [functools.partial(_make_in_worker, env_id, wrappers, os.getpid())] * n_envs
     try:
         # Spawned, not forked: a forked child would keep the run's lock and its siblings' pipes open after this process

@@ -50,7 +50,7 @@ from ddpg.runs.run_state import RunState
 from ddpg.runs.trackers import as_tracker
 from ddpg.runs.versions import differences, versions_here
 from ddpg.workers.remote_loop import learning_from_workers
-from ddpg.workers.worker_options import check_collector, check_not_importing, check_options
+from ddpg.workers.worker_options import check_collector, check_main_is_a_file, check_not_importing, check_options
 
 
 def train(
@@ -135,6 +135,8 @@ def train(
     n_envs = check_vector(n_envs, vectorization, wrappers)
     datasets.check_offline(dataset, offline_timesteps, collector)
     check_collector(collector, workers, ray_address)
+    if collector == "process":
+        check_main_is_a_file("collector='process'")
     with (
         env_calls.own_directory(),
         signals.stop_on_signals() as request,

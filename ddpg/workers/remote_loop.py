@@ -22,7 +22,7 @@ from ddpg.policies.schedules import raised
 from ddpg.replay.normalizers import ObservationNormalizer
 from ddpg.workers.pool import MIN_TIMEOUT, RolloutTimeout, Transport, WorkerPool
 from ddpg.workers.worker import Rollout, WorkerSpec
-from ddpg.workers.worker_options import check_collector, check_not_importing, check_options
+from ddpg.workers.worker_options import check_collector, check_main_is_a_file, check_not_importing, check_options
 
 NOISE_SPREAD = 2.0  # worker 0 multiplies the configured noise by this factor, the last worker divides by it
 ALPHA = 7.0  # α in worker i's share of random actions, ε^(1 + α·i/(N − 1)) (Horgan et al. 2018, Ape-X, section 4.1)
@@ -271,6 +271,8 @@ def learning_from_workers(
     if isinstance(collector, str) and collector == "local":
         raise UsageError("collector='local' has no workers; call learn() without this block")
     check_collector(collector, workers, ray_address)
+    if collector == "process":
+        check_main_is_a_file("collector='process'")
     if not callable(make_env):
         raise UsageError(
             f"make_env={brief(make_env)} must be a function that returns an environment, such as "

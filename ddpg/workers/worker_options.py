@@ -1,6 +1,7 @@
 """Check the choice of the collector, and that it supports the agent's options. TensorFlow is not imported."""
 
 import multiprocessing
+import sys
 from typing import Any
 
 from ddpg.config.algorithm_options import AgentConfig
@@ -24,6 +25,19 @@ def check_not_importing(what: str) -> None:
         raise UsageError(
             f"{what} is called while a worker process imports the script that started it; put what the script does "
             f"under {GUARD}"
+        )
+
+
+def check_main_is_a_file(what: str) -> None:
+    """Check that worker processes can import the main module, which they cannot if Python reads it from stdin.
+
+    Raises:
+        UsageError: if they cannot.
+    """
+    if getattr(sys.modules["__main__"], "__file__", None) == "<stdin>":
+        raise UsageError(
+            f"{what} needs a script in a file, because every worker process imports it, and this one comes from "
+            f"standard input: save it as a file, with what it does under {GUARD}"
         )
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from refusals import refuses
+from refusals import lacking, refuses
 
 from ddpg import UsageError, resume, train
 from ddpg.workers.worker_options import check_collector
@@ -58,6 +58,18 @@ def test_a_script_without_a_guard_makes_one_run_and_is_told_of_the_guard(tmp_pat
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["Pendulum-v1"]
     assert [path.name for path in (tmp_path / "runs" / "Pendulum-v1").iterdir()] == ["1"]
     assert '__name__ == "__main__":' in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("options", ['collector="process", workers=2', 'n_envs=2, vectorization="async"'])
+def test_a_script_on_stdin_is_told_to_be_a_file(options, tmp_path):
+    """A guard would not help it, although the script has one. Nothing is begun."""
+    script = f"import ddpg\nif __name__ == '__main__':\n    ddpg.train('Pendulum-v1', {options}, progress_bar=False)\n"
+    done = subprocess.run(
+        [sys.executable], input=script, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 1
+    assert not lacking(done.stderr.splitlines()[-1], "UsageError", "standard", "file")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_ray_one_line_says_what_to_install(monkeypatch, tmp_path):
