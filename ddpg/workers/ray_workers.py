@@ -63,10 +63,14 @@ def connect_to_ray(address: str | None, cpus: int) -> tuple[Any, bool]:
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **size)
         except Exception as error:  # Ray raises many types if no cluster answers
-            where = (
-                "a cluster on this machine could not be started" if here else f"no Ray cluster answers at {address!r}"
-            )
-            raise EnvironmentFault(f"{where}: {format_error(error)}") from None
+            if here:
+                where, hint = "a cluster on this machine could not be started", ""
+            elif address == "auto":
+                where, hint = "no Ray cluster answers at 'auto'", ""
+            else:  # its port is open
+                where = f"the Ray cluster at {address!r} could not be joined"
+                hint = "; if it has a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or ~/.ray/auth_token to it"
+            raise EnvironmentFault(f"{where}: {format_error(error)}{hint}") from None
     return ray, True
 
 

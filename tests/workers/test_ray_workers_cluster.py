@@ -57,3 +57,14 @@ def test_ray_address_in_the_environment_is_checked_before_ray_starts(init_calls,
     with refuses(UsageError, "RAY_ADDRESS 'ray://head:10001'"):
         connect_to_ray(None, 2)
     assert not init_calls
+
+
+def test_a_cluster_that_answers_but_refuses_is_said_to_have_a_token(init_calls, monkeypatch):
+    def refuse(**options):
+        raise ConnectionError("Failed to connect")  # all that Ray 2.60 says of a wrong token
+
+    monkeypatch.setattr(ray_workers.import_ray(), "init", refuse)
+    with refuses(EnvironmentFault, "10.0.0.1:6379 Failed token RAY_AUTH_TOKEN RAY_AUTH_MODE=token"):
+        connect_to_ray("10.0.0.1:6379", 2)
+    with refuses(EnvironmentFault, "'auto' Failed"):
+        connect_to_ray("auto", 2)
