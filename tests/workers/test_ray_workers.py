@@ -15,6 +15,7 @@ from refusals import refuses
 from ddpg import DDPG, DDPGConfig, UsageError, evaluate
 from ddpg.errors import EnvironmentFault
 from ddpg.runs.env_factory import make_env
+from ddpg.workers import ray_workers
 from ddpg.workers.remote_loop import learning_from_workers
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
@@ -73,7 +74,8 @@ def test_a_module_that_a_node_lacks_is_named():
 
 @pytest.mark.slow
 def test_an_actor_closes_its_environment_at_the_end(tmp_path, monkeypatch):
-    """The second rollout, of ten seconds, is cut short, where Ray tells an actor that its call is cancelled."""
+    """Where Ray does not tell an actor in time that its call is cancelled, the second rollout takes ten seconds."""
+    monkeypatch.setattr(ray_workers, "CLOSE_LIMIT", 60.0)
     monkeypatch.setenv("PYTHONPATH", str(Path(distributed_envs.__file__).parent))
     make_env = functools.partial(distributed_envs.Closed, str(tmp_path))
     with DDPG(Counting(), TINY, seed=0) as agent:
