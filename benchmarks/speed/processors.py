@@ -8,7 +8,10 @@ from typing import Any
 
 # Core generations by vendor and CPUID family, with their ranges of models; only those that are certain.
 GENERATIONS: dict[tuple[str, int], dict[str, tuple[range, ...]]] = {
-    ("AuthenticAMD", 25): {"Zen 4": (range(0x10, 0x20), range(0xA0, 0xB0))},
+    ("AuthenticAMD", 25): {
+        "Zen 3": (range(0x00, 0x10), range(0x20, 0x30), range(0x50, 0x60)),
+        "Zen 4": (range(0x10, 0x20), range(0x60, 0x80), range(0xA0, 0xB0)),
+    },
     ("AuthenticAMD", 26): {"Zen 5": (range(0x00, 0x30), range(0x40, 0x50), range(0x60, 0x80))},
     ("GenuineIntel", 6): {
         "Ice Lake": (range(0x6A, 0x6B), range(0x6C, 0x6D)),

@@ -17,10 +17,12 @@ def cpuinfo(vendor="AuthenticAMD", family=26, model=2, flags="sse2 avx2 avx512f"
     ("vendor", "family", "model", "generation"),
     [
         ("AuthenticAMD", 26, 2, "Zen 5"),
+        ("AuthenticAMD", 25, 1, "Zen 3"),
         ("AuthenticAMD", 25, 0x11, "Zen 4"),
         ("AuthenticAMD", 25, 0xA0, "Zen 4"),
-        ("AuthenticAMD", 25, 0x01, None),
-        ("AuthenticAMD", 25, 0x50, None),
+        ("AuthenticAMD", 25, 0x50, "Zen 3"),
+        ("AuthenticAMD", 25, 0x61, "Zen 4"),
+        ("AuthenticAMD", 25, 0x44, None),  # Zen 3+
         ("AuthenticAMD", 26, 0x50, None),
         ("AuthenticAMD", 23, 0x31, None),
         ("GenuineIntel", 6, 207, "Emerald Rapids"),
@@ -37,8 +39,8 @@ def test_only_certain_generations_are_named(vendor, family, model, generation):
 
 
 def test_without_a_generation_family_and_model_are_named():
-    unknown = {"processor": "AMD EPYC"} | parse_cpuinfo(cpuinfo(family=25, model=1, flags="sse2 avx2"))
-    assert processor_name(unknown) == "AMD EPYC (family 25, model 1, 256-bit vectors)"
+    unknown = {"processor": "AMD EPYC"} | parse_cpuinfo(cpuinfo(family=23, model=49, flags="sse2 avx2"))
+    assert processor_name(unknown) == "AMD EPYC (family 23, model 49, 256-bit vectors)"
     assert "generation" not in parse_cpuinfo(cpuinfo(vendor="GenuineIntel"))
     assert processor_name({"processor": "AMD EPYC"} | parse_cpuinfo(cpuinfo())) == "AMD EPYC (Zen 5, 512-bit vectors)"
 
