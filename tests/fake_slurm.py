@@ -60,6 +60,7 @@ def sbatch(folder, words):
             "state": "PENDING",
             "exit": 0,
             "node": "",
+            "listed": True,
             "script": words[-1],
         }
         job["cpus"], job["output"] = (
@@ -81,7 +82,11 @@ def squeue(folder, words):
         elif job["state"] in ("PENDING", "RUNNING"):
             job |= {"state": step, "node": "" if step == "PENDING" else "node7"}
         path.write_text(json.dumps(job))
-        if not (folder / "forgets").exists() or job["state"] == "PENDING":
+        if (
+            job["listed"]
+            and "SQUEUE_PARTITION" not in os.environ
+            and (not (folder / "forgets").exists() or job["state"] == "PENDING")
+        ):
             print(path.stem, job["name"], job["state"], job["exit"], job["node"])
     (folder / "plan.json").write_text(json.dumps(plan))
 
@@ -101,10 +106,15 @@ def _run(job, values):
 
 
 def scancel(folder, words):
-    path = folder / f"{words[-1]}.json"
-    job = json.loads(path.read_text())
-    if "--state=PENDING" in words and job["state"] == "PENDING":
-        path.write_text(json.dumps(job | {"state": "CANCELLED", "exit": signal.SIGTERM}))
+    """Cancel as Slurm does: a filter on states reaches the whole array, and a job that had not begun is not listed."""
+    if "--batch" in words:
+        return
+    whole = "--state=PENDING" in words
+    for path in folder.glob(f"{words[-1].split('_')[0]}_*.json" if whole else f"{words[-1]}.json"):
+        job = json.loads(path.read_text())
+        if job["state"] in ("PENDING", "RUNNING")[: 1 if whole else 2]:
+            ended = {"state": "CANCELLED", "exit": signal.SIGTERM, "listed": job["state"] != "PENDING"}
+            path.write_text(json.dumps(job | ended))
 
 
 def sacct(folder, words):

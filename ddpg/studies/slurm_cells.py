@@ -36,6 +36,7 @@ class SlurmProcess(Process):
         self.folder = folder
         self.batch: CellBatch | None = None
         self.index = 0
+        self._state: JobState | None = None  # as last listed, before it ended
         self._engine, self._asked, self._ended_at = engine, False, 0.0
 
     def poll(self) -> int | None:
@@ -52,12 +53,17 @@ class SlurmProcess(Process):
         if self.batch is None:
             self._engine.withdraw(self)
             self.returncode = -signal.SIGTERM
-        elif self.job is not None:
-            slurm_commands.end(self.job, STOP)
+        elif self._state is not None:
+            slurm_commands.end(self._state, STOP)
 
-    def submitted(self, batch: CellBatch, index: int, job: str | None = None) -> None:
+    def submitted(self, batch: CellBatch, index: int, job: str | None) -> None:
         """Record the batch of the cell, and its job if that is known."""
         self.batch, self.index, self.job = batch, index, job
+
+    def follow(self, batch: CellBatch, index: int, state: JobState) -> None:
+        """Record the batch of the cell, and the state of its job, which an earlier command submitted."""
+        self.submitted(batch, index, state.job)
+        self._state = state
 
     def see(self, state: JobState | None) -> None:
         """Process the job's state as listed by Slurm; ``None``: Slurm no longer lists the job."""
@@ -65,9 +71,9 @@ class SlurmProcess(Process):
         if state is not None:
             self.job = state.job
         if state is not None and not state.has_ended:
-            self._ended_at = 0.0
+            self._state, self._ended_at = state, 0.0
             if self._asked:  # repeated, because the job ignores the signal until Python has started
-                slurm_commands.end(state.job, STOP)
+                slurm_commands.end(state, STOP)
             return
         self._ended_at = self._ended_at or time.monotonic()
         status = self.batch.status(self.index)
@@ -81,6 +87,8 @@ class SlurmProcess(Process):
     def _end_without_status(self, state: JobState | None) -> None:
         if state is None and self.job is not None:
             state = slurm_commands.ended_job(self.job)
+            if state is None and self._state is not None and self._state.state == "PENDING":
+                state = self._state._replace(state="CANCELLED")  # else squeue would list it for a few minutes
         unsure = state is None or state.state in ("COMPLETED", "FAILED")  # its result may not be visible here yet
         if unsure and time.monotonic() - self._ended_at < PATIENCE:
             return
@@ -127,7 +135,7 @@ class SlurmEngine(Engine):
         self._waiting: list[SlurmProcess] = []
         self._live: list[SlurmProcess] = []
         # Jobs submitted by earlier commands, by study folder and cell folder.
-        self._known: dict[Path, dict[Path, tuple[CellBatch, int, str]]] = {}
+        self._known: dict[Path, dict[Path, tuple[CellBatch, int, JobState]]] = {}
         self._refreshed_at = self._failed_at = -INTERVAL
         self._failure: slurm_commands.Unavailable | None = None
 
@@ -147,7 +155,7 @@ class SlurmEngine(Engine):
         """Queue a cell for submission at the next poll, or follow its job if an earlier command submitted one."""
         process = SlurmProcess(self, folder)
         if self.holds(folder):
-            process.submitted(*self._known[folder.root].pop(folder.path))
+            process.follow(*self._known[folder.root].pop(folder.path))
             self._live.append(process)
         else:
             self._waiting.append(process)
@@ -223,13 +231,13 @@ class SlurmEngine(Engine):
             self._failure, self._failed_at = error, time.monotonic()
             raise
 
-    def _earlier_jobs(self, root: Path) -> dict[Path, tuple[CellBatch, int, str]]:
+    def _earlier_jobs(self, root: Path) -> dict[Path, tuple[CellBatch, int, JobState]]:
         if root not in self._known:
             prefix, found = job_prefix(root), {}
             for (name, index), state in (self._listed_jobs() if batch_numbers(root) else {}).items():
                 number = name.removeprefix(prefix)
                 if name.startswith(prefix) and number.isdecimal() and not state.has_ended:
                     batch = CellBatch(root, int(number))
-                    found[batch.folders()[index].path] = (batch, index, state.job)
+                    found[batch.folders()[index].path] = (batch, index, state)
             self._known[root] = found
         return self._known[root]

@@ -25,6 +25,7 @@ ENDED = frozenset(
 _TIMEOUT = 120.0  # seconds to wait for an answer; Slurm's default MessageTimeout is 10
 _COLUMNS = "JobArrayID:60,Name:60,State:30,exit_code:20,NodeList:200"
 _PASSING = re.compile(r"unable to contact|timed out|try again|temporarily|connection (refused|reset)", re.IGNORECASE)
+_FILTERS = ("SQUEUE_", "SCANCEL_")  # variables of the user's that would hide jobs from squeue and scancel
 _TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"  # as sbatch: minutes, minutes:seconds, h:m:s, days-h, days-h:m:s
 _NAME = r"[\w.+,@-]+"
 
@@ -101,6 +102,11 @@ class JobState(NamedTuple):
     node: str
 
     @property
+    def array(self) -> int:
+        """The number of its array; later arrays have larger ones."""
+        return int(self.job.partition("_")[0])
+
+    @property
     def has_ended(self) -> bool:
         """Whether it will not run again."""
         return self.state in ENDED
@@ -134,6 +140,9 @@ def submit(script: str, options: Sequence[str]) -> str:
 def jobs() -> dict[tuple[str, int], JobState]:
     """Return this user's array jobs, including those that ended a few minutes ago, by name and index in the array.
 
+    Of two with the same name and index, as when a study's folder was removed and the study begun again, it is the
+    newer. Slurm may list no job for the index of one that was cancelled before it began.
+
     Raises:
         Unavailable: if Slurm does not answer, or the command fails for any other reason.
     """
@@ -145,7 +154,9 @@ def jobs() -> dict[tuple[str, int], JobState]:
     for words in (line.split() for line in listed.splitlines()):
         if len(words) >= 4 and (match := re.fullmatch(r"\d+_(\d+)", words[0])) and words[3].isdecimal():
             ended = os.waitstatus_to_exitcode(int(words[3]) & 0xFFFF) if words[2] in ENDED else 0
-            found[words[1], int(match[1])] = JobState(words[0], words[2], ended, " ".join(words[4:5]))
+            key, state = (words[1], int(match[1])), JobState(words[0], words[2], ended, " ".join(words[4:5]))
+            if key not in found or found[key].array < state.array:
+                found[key] = state
     return found
 
 
@@ -162,12 +173,15 @@ def ended_job(job: str) -> JobState | None:
     return None
 
 
-def end(job: str, signal: str) -> None:
-    """Cancel a waiting job, or send a signal to the batch script of a running one; a finished job is not affected."""
-    for words in (["--state=PENDING"], ["--batch", f"--signal={signal}"]):
-        # It fails if the job is in the other state, or has ended; the caller repeats the call while the job is listed.
-        with contextlib.suppress(EnvironmentFault):
-            _call("scancel", *words, job)
+def end(job: JobState, signal: str) -> None:
+    """Cancel a waiting job, or send a signal to the batch script of a running one; a finished job is not affected.
+
+    A job that has begun since it was listed as waiting is cancelled: it gets SIGTERM. With the filter
+    ``--state=PENDING``, scancel would cancel all waiting jobs of the array.
+    """
+    words = [] if job.state == "PENDING" else ["--batch", f"--signal={signal}"]
+    with contextlib.suppress(EnvironmentFault):  # the caller repeats the call while the job is listed
+        _call("scancel", *words, job.job)
 
 
 def requeue(job: str) -> bool:
@@ -186,9 +200,16 @@ def _call(*words: str) -> str:
         Unavailable: if the command fails for a temporary reason.
         EnvironmentFault: if it fails for another reason.
     """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_FILTERS)}
     try:
         done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            env=environment,
         )
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{words[0]} did not answer within {_TIMEOUT:g} s; is Slurm's controller up?") from None

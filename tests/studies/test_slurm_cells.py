@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -305,12 +306,51 @@ def test_terminate_cancels_pending_jobs_and_signals_running_ones_until_they_end(
         process.terminate()
     assert withdrawn.returncode == -15
     assert slurm.jobs["1_0"]["state"] == "CANCELLED"
-    signals = [words for words in slurm.calls("scancel") if words[-1] == "1_1"]
-    assert signals == [["--state=PENDING", "1_1"], ["--batch", "--signal=USR2", "1_1"]]
+    assert slurm.calls("scancel") == [["1_0"], ["--batch", "--signal=USR2", "1_1"]]
     running.poll()
-    assert len([words for words in slurm.calls("scancel") if words[-1] == "1_1"]) == 4
+    assert slurm.calls("scancel")[2:] == [["--batch", "--signal=USR2", "1_1"]]
     assert waiting.returncode == -15
     assert len(slurm.calls("sbatch")) == 1
+
+
+def test_the_other_waiting_jobs_of_an_array_are_not_cancelled_with_one(slurm, stubbed, monkeypatch):
+    """Without accounting Slurm says nothing about the one, which it lists no longer."""
+    monkeypatch.setattr(slurm_cells, "PATIENCE", 1000.0)
+    slurm.fails("sacct", "Slurm accounting storage is disabled")
+    study = stubbed(2)
+    slurm.plan({0: ["PENDING"] * 2, 1: ["PENDING"] * 2})
+    engine = engine_of(study)
+    for cell_folder in study.cell_folders:
+        cell_folder.path.mkdir(parents=True)
+    ended, other = (engine.start(cell_folder) for cell_folder in study.cell_folders)
+    assert ended.poll() is None
+    ended.terminate()
+    assert (other.poll(), ended.returncode) == (None, -15)
+    assert (other.poll(), other.gone) == (0, None)
+
+
+def test_a_waiting_job_cancelled_by_hand_is_not_submitted_again(slurm, stubbed):
+    slurm.fails("sacct", "Slurm accounting storage is disabled")
+    study = stubbed(1)
+    slurm.plan({0: ["PENDING"] * 2})
+    process = started(study)
+    assert process.poll() is None
+    subprocess.run(["scancel", "1_0"], check=True)
+    assert (process.poll(), process.gone) == (143, None)
+    assert "1_0 ended as CANCELLED" in study.cell_folders[0].log.read_text()
+
+
+def test_the_newest_job_of_a_name_counts(monkeypatch):
+    """A study begun anew in the same folder has the names of before; squeue lists cancelled jobs after waiting ones."""
+    listed = "10_0 name PENDING 0\n9_0 name CANCELLED 0 node1\n"
+    monkeypatch.setattr(slurm_commands, "_call", lambda *words: listed)
+    assert slurm_commands.jobs() == {("name", 0): JobState("10_0", "PENDING", 0, "")}
+
+
+def test_a_users_own_filters_of_squeue_hide_no_jobs(slurm, stubbed, monkeypatch):
+    monkeypatch.setenv("SQUEUE_PARTITION", "short")
+    started(stubbed(1)).poll()
+    assert [state.job for state in slurm_commands.jobs().values()] == ["1_0"]
 
 
 @pytest.mark.parametrize("name", slurm_commands.COMMANDS)
