@@ -198,9 +198,9 @@ _REACHING = {"hindsight": 4, "gamma": 0.98, "normalize_observations": True, "pre
 _LANDING = {"n_steps": 5, "noise": "pink", "noise_scale": 0.3, "actor_average": 1_000}
 
 # A stroke pays off over hundreds of steps. With gamma 0.9999 Q leaves the critic's values and the return falls again
-# (benchmarks/results/tuning_swimmer.csv); with 0.999 it needs twice the recipe's range (tuning_swimmer_horizon.csv). The
-# minimum of two critics adds up over as many steps: two runs of sixteen had Q at -3 to -5 and did not swim; with the mean
-# none of nine (tuning_swimmer_mean.csv).
+# (benchmarks/results/tuning_swimmer.csv); with 0.999 it needs twice the recipe's range (tuning_swimmer_horizon.csv).
+# What the minimum of two critics takes off adds up over as many steps: two runs of sixteen had Q at -3 to -5 and did
+# not swim; with the mean all of ten did, these two seeds among them (tuning_swimmer_mean.csv).
 _SWIMMING = {
     **{"gamma": 0.999, "v_min": -10.0, "v_max": 10.0, "atoms": 128, "n_steps": 5, "target_critics": "mean"},
     **{"noise": "pink", "noise_scale": 0.5, "actor_average": 1_000},
