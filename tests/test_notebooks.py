@@ -6,7 +6,9 @@ import json
 import os
 import re
 import subprocess
+import symtable
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,21 @@ def test_the_list_of_notebooks_is_complete():
 def test_executed_from_top_to_bottom(notebook):
     counts = [cell["execution_count"] for cell in code_cells(notebook)]
     assert counts == list(range(1, len(counts) + 1))
+
+
+def test_a_cell_run_again_leaves_the_names_that_other_cells_read(notebook):
+    """A name that two cells assign would have the value of the one that ran last, in any cell that only reads it."""
+    assigned, read = Counter(), set()
+    for cell in code_cells(notebook):
+        scopes = [symtable.symtable("".join(cell["source"]), "cell", "exec")]
+        own = {symbol.get_name() for symbol in scopes[0].get_symbols() if symbol.is_assigned()}
+        own |= {child.get_name() for child in scopes[0].get_children()}
+        assigned.update(own)
+        for scope in scopes:
+            scopes.extend(scope.get_children())
+            module = scope is scopes[0]
+            read |= {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (module or s.is_global())} - own
+    assert {name for name in read if assigned[name] > 1} == set()
 
 
 def test_outputs_have_no_errors_and_no_start_up_notices(notebook):
