@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ddpg._tflearn import tflearn
@@ -37,8 +38,8 @@ def gradients(
 
 
 def mean_square(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """L = 1/B Σ (q − y)², tflearn's ``mean_square``, refusing ranks that would broadcast."""
-    _check_ranks(q, target)
+    """L = 1/B Σ (q − y)², tflearn's ``mean_square``, refusing shapes that would broadcast."""
+    _check_shapes(q, target)
     return tflearn.mean_square(q, target)
 
 
@@ -49,7 +50,7 @@ def huber(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     ``clip_delta=1`` everywhere. It is the loss to use with sampling by max(|δ|, 1)^α (Fujimoto, Meger & Precup 2020,
     arXiv 2007.06049, LAP).
     """
-    _check_ranks(q, target)
+    _check_shapes(q, target)
     size = tf.abs(target - q)
     within = tf.minimum(size, 1.0)
     return tf.reduce_mean(within * (2 * size - within))
@@ -58,11 +59,12 @@ def huber(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
 LOSSES: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {"mse": mean_square, "huber": huber}
 
 
-def _check_ranks(q: tf.Tensor, target: tf.Tensor) -> None:
-    if q.shape.rank is None or q.shape.rank != target.shape.rank:
+def _check_shapes(q: tf.Tensor, target: tf.Tensor) -> None:
+    shape = tf.TensorShape(target.shape if tf.is_tensor(target) else np.shape(target))
+    if q.shape.rank is None or q.shape.rank != shape.rank or not q.shape.is_compatible_with(shape):
         raise UsageError(
-            f"q has shape {q.shape} and target {target.shape}: [B] against [B, 1] broadcasts to [B, B]; "
-            "give both as [B, 1]"
+            f"q has shape {q.shape} and target {shape}, which broadcasts ([B] against [B, 1] to [B, B]) or fails; give "
+            "both as [B, 1], q of the taken action alone"
         )
 
 
@@ -164,7 +166,7 @@ def output_delta(
         compute_gradients: as for :func:`stop_gradient`.
         clip_delta: largest magnitude c of δ; ``None``: no clipping.
     """
-    _check_ranks(q, target)
+    _check_shapes(q, target)
     delta = tf.stop_gradient(target - q)
     if clip_delta is not None:
         delta = tf.clip_by_value(delta, -clip_delta, clip_delta)

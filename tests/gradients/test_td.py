@@ -85,3 +85,17 @@ def mean_absolute(q, target):
 def test_an_output_delta_has_no_loss_and_says_where_that_loss_is(loss, named, advised):
     with refuses(UsageError, f"critic_loss={named} td_target='output_delta' {advised}"):
         td.TDPath("output_delta", loss=loss)
+
+
+@pytest.mark.parametrize("path", [td.stop_gradient, td.output_delta])
+def test_a_target_may_be_an_array_and_any_other_shape_than_that_of_q_is_refused(path, session):
+    """One target would count for every row, and that of the taken action for every action."""
+    q = v1.get_variable("q", initializer=np.float32([[1.0], [2.0]]))
+    ((gradient, _),) = path(q.read_value(), np.float32([[2.0], [0.0]]), [q])
+    session.run(v1.global_variables_initializer())
+    np.testing.assert_allclose(session.run(gradient), [[-1.0], [2.0]])
+    for shape in ([1, 1], [3, 1], [2]):
+        with refuses(UsageError, str(tf.TensorShape(shape))):
+            path(q.read_value(), tf.ones(shape), [q])
+    with refuses(UsageError, "(2, 3)"):
+        path(tf.tile(q, [1, 3]), tf.ones([2, 1]), [q])
