@@ -251,13 +251,13 @@ def test_signals_are_answered_while_stderr_is_redirected():
 
 
 IN_A_CELL = """
-import os, signal, threading
+import os, signal, sys, threading
 from ddpg.runs import signals
 
 with signals.stop_on_signals(ends_process=True) as request:
-    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
+    for i, number in enumerate((signal.SIGTERM, signal.SIGTERM, signal.SIGHUP)):
         os.kill(os.getpid(), number)
-        threading.Event().wait(0.2)
+        threading.Event().wait(0.2 if i < int(sys.argv[1]) else 60)  # a signal that ends it may be answered late
         print("saved")
 """
 
@@ -267,7 +267,7 @@ with signals.stop_on_signals(ends_process=True) as request:
 )
 def test_a_second_sigterm_does_not_end_a_cell(environment, saved, status):
     """A service manager and the study both send one; another signal ends a cell, too."""
-    code = [sys.executable, "-u", "-c", IN_A_CELL]
+    code = [sys.executable, "-u", "-c", IN_A_CELL, str(saved)]
     done = subprocess.run(code, capture_output=True, text=True, timeout=120, env=os.environ | environment)
     assert done.stdout == saved * "saved\n"
     assert done.returncode == 128 + status
