@@ -167,7 +167,7 @@ def test_a_killed_or_interrupted_study_resumes(cluster, tmp_path):
     cluster.midway(root)
     study.kill()
     study.wait()
-    jobs = {job for _, job, _ in cluster.running(root)}
+    jobs = {state.job for (name, _), state in slurm_commands.jobs().items() if name.startswith(job_prefix(root))}
     study = start_study(tmp_path, root, "--engine", "slurm")
     stderr = tmp_path / "stderr.txt"
     deadline = time.monotonic() + 60
