@@ -112,6 +112,10 @@ class LearnLoop:
         """Return the current values of :attr:`metrics`."""
         return {}
 
+    def stored_steps(self, start: int, goal: int) -> int:
+        """Return how many of the timesteps from ``start`` to ``goal`` store a transition."""
+        return goal - start
+
     def stop(self) -> None:
         """End :meth:`run` after the current step."""
         self._stop_requested = True
@@ -277,6 +281,10 @@ class OfflineLoop(LearnLoop):
         super().__init__()
         self.owed_updates = loop.owed_updates
         self._online_from = math.inf if offline_timesteps is None else offline_timesteps
+
+    def stored_steps(self, start: int, goal: int) -> int:
+        """Return how many of the timesteps from ``start`` to ``goal`` step the environment."""
+        return goal - int(min(goal, max(start, self._online_from)))
 
     def run(self, agent: Agent, goal: int, callbacks: Callback) -> None:
         """Learn until ``agent.num_timesteps`` is ``goal``, or until :meth:`stop`."""

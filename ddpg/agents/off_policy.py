@@ -61,7 +61,8 @@ class OffPolicyAgent(Agent):
         """
         if self.env is None:
             raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
-        rows = len(self.replay) + validate_int(total_timesteps, "total_timesteps", at_least=1)
+        goal = self.num_timesteps + validate_int(total_timesteps, "total_timesteps", at_least=1)
+        rows = len(self.replay) + self.loop.stored_steps(self.num_timesteps, goal)
         resource_limits.check_memory(self.config, (self.observation_space, self.action_space), rows)
         check_timeout(self.env, self.config.step_timeout)
 

@@ -156,6 +156,7 @@ def train(
             check_options(agent.config, n_envs)
         if dataset is not None:
             datasets.fill(agent, dataset)
+            agent.loop = OfflineLoop(agent.loop, offline_timesteps)
         agent.check_learning(total_timesteps)
         resource_limits.check_counts(agent.config)
         if dataset is None and (short := budget_note(name, agent.config, total_timesteps)):
@@ -301,6 +302,8 @@ def resume(
             _check_learned_offline(run, document["offline_timesteps"], offline_timesteps, agent.num_timesteps)
             _check_offline_ends(offline_timesteps, document["total_timesteps"])
             document["offline_timesteps"] = offline_timesteps
+        if document["dataset"] is not None:
+            agent.loop = OfflineLoop(agent.loop, document["offline_timesteps"])
         collected.enter_context(_collector(agent, document))
         run_state = _read_run_state(path, agent)
         document |= {"algorithm": algorithm_of(agent.config), "config": agent.config.to_json()}
@@ -445,9 +448,7 @@ def _environment(
 
 @contextlib.contextmanager
 def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None]:
-    """Let an agent learn from its data set, or from workers, if ``config.json`` says so."""
-    if document["dataset"] is not None:
-        agent.loop = OfflineLoop(agent.loop, document["offline_timesteps"])
+    """Let an agent learn from workers if ``config.json`` says so."""
     if document["collector"] == "local":
         yield
         return

@@ -12,6 +12,7 @@ from refusals import refuses
 from remains import assert_same, what_is_left
 
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError, load_dataset, resume, train
+from ddpg.agents import resource_limits
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
@@ -110,6 +111,18 @@ def test_offline_timesteps_are_updates_without_environment_steps(offline, data):
     assert all(steps == made for steps, made in updates)
     document = run_directory.read_config(offline)
     assert (document["dataset"], document["offline_timesteps"]) == (str(data), None)
+
+
+def test_updates_from_data_need_no_room_in_the_memory(data, tmp_path, monkeypatch):
+    """Whether a run fits into memory depends on the rows that it will fill: those of the data and of its own steps."""
+    filled = []
+    monkeypatch.setattr(resource_limits, "check_memory", lambda config, spaces, rows=0: filled.append(rows))
+    short = RUN | {"total_timesteps": 12, "evaluation_interval": 12}
+    for offline_timesteps, own in ((None, 0), (6, 6)):
+        run = train("Offline-v0", CONFIG, dataset=data, offline_timesteps=offline_timesteps, root=tmp_path, **short)
+        resume(run, total_timesteps=18, progress_bar=False)
+        assert set(filled) - {0} == ({35} if own == 0 else {35 + own, 35 + own + 6})
+        filled.clear()
 
 
 def test_an_offline_run_equals_remember_and_update(offline, data):
