@@ -242,12 +242,22 @@ class DiscreteActions:
             UsageError: if it is not an action of the space.
         """
         if not self.space.contains(action):
-            integer = isinstance(action, (int, np.integer))
+            # Of others, such as 0.5 or a one-hot row, this would make other actions than were taken.
+            converts = not isinstance(action, (int, np.integer)) and _is_whole(action)
+            advice = ", as of actions.reshape(-1).astype(int)" if converts else ""
             raise UsageError(
                 f"action {brief(action)} is outside the action space {self.space}; expected one integer, {self.start} "
-                f"to {self.start + int(self.space.n) - 1}{'' if integer else ', as of actions.reshape(-1).astype(int)'}"
+                f"to {self.start + int(self.space.n) - 1}{advice}"
             )
         return np.asarray([[action - self.space.start]], np.float32)
+
+
+def _is_whole(action: Any) -> bool:
+    """Return whether an action is a single whole number, of any type and shape."""
+    try:
+        return np.asarray(action, np.float64).item().is_integer()
+    except (TypeError, ValueError):
+        return False
 
 
 def _parameter_boxes(space: gym_spaces.Tuple) -> tuple[int, Sequence[gym_spaces.Space]]:

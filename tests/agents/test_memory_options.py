@@ -309,12 +309,16 @@ def refusing():
         (np.array([0.0, 1, 1]), "row 0 astype(int)"),
         (np.array([[0], [1], [1]]), "row 0 [0] reshape(-1)"),
         (np.array([True, False, True]), "row 0 astype(int)"),
+        (np.array([0.5, 1, 1]), "row 0 0.5"),
+        (np.eye(3, 2), "row 0 [1. 0.]"),
+        ([None, 1, 1], "row 0 None"),
     ],
-    ids=["outside", "floats", "column", "bools"],
+    ids=["outside", "floats", "column", "bools", "halves", "one-hot", "none"],
 )
 def test_an_invalid_discrete_action_is_named_with_its_row(actions, words):
     agent = DQN((gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)), DQNConfig(hidden=(4,), jit=False), seed=0)
     states = np.zeros((3, 2), np.float32)
-    with refuses(UsageError, words):
+    with refuses(UsageError, words) as caught:
         agent.remember(states, actions, np.zeros(3), states, np.zeros(3, bool), np.zeros(3, bool))
+    assert ("astype" in str(caught.value)) == ("astype" in words or "reshape" in words)
     assert len(agent.replay) == 0
