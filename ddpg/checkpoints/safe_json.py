@@ -76,17 +76,17 @@ def open_regular_file(path: Path) -> Iterator[tuple[BufferedReader, int]]:
         raise FileFault(f"{path} cannot be read ({error.strerror}); {ADVICE}") from None
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, largest: int = LARGEST) -> Any:
     """Return the parsed JSON file at ``path``.
 
     Raises:
-        FileFault: if it is no regular file, is larger than ``LARGEST``, or :func:`parse_json` refuses it.
+        FileFault: if it is no regular file, has more than ``largest`` bytes, or :func:`parse_json` refuses it.
         FileNotFoundError: if ``path`` does not exist.
     """
     with open_regular_file(path) as (file, size):
-        if size > LARGEST:
-            raise FileFault(f"{path} has {size} bytes, expected at most {LARGEST}; {ADVICE}")
-        return parse_json(str(path), file.read(LARGEST))
+        if size > largest:
+            raise FileFault(f"{path} has {size} bytes, expected at most {largest}; {ADVICE}")
+        return parse_json(str(path), file.read(largest))
 
 
 def parse_json(where: str, data: bytes) -> Any:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MINARI = "minari:"  # prefix of the name of a Minari data set
 
+DESCRIPTION = 64 << 20  # bytes of a Minari data set's metadata.json at most: 8 for each byte of an image, its bounds
+
 SMALL = 1024  # bytes of an array in an archive that is looked at though a data set has no such name
 
 # Accepted names of each array, in the conventions of Minari, D4RL and gymnasium; a file has exactly one of them.
@@ -228,7 +230,7 @@ def _of_minari(source: str) -> Dataset:
 
     try:
         with safe_json.advising("download the data set again"):
-            described = safe_json.read_json(folder / "metadata.json")
+            described = safe_json.read_json(folder / "metadata.json", DESCRIPTION)
     except FileNotFoundError:
         raise FileFault(f"{folder} has no metadata.json; download the data set again") from None
     if not (isinstance(described, dict) and {"observation_space", "action_space"} <= described.keys()):

@@ -319,6 +319,16 @@ def test_bad_minari_data_sets(episodes, words, tmp_path, monkeypatch):
         fill(DDPG(SPACES, SMALL, seed=0), "minari:a")
 
 
+def test_a_minari_data_set_of_large_images(tmp_path, monkeypatch):
+    """Its description holds the bounds of every byte of an image: more than a megabyte for 224 x 224 pixels."""
+    image = gym.spaces.Box(0, 255, (224, 224, 3), np.uint8)
+    space = BOX | {"shape": image.shape, "low": image.low.tolist(), "high": image.high.tolist()}
+    frames = np.zeros((2, *image.shape), np.uint8)
+    data = fake_minari.install(monkeypatch, tmp_path, "a", [episode(0, 1, True, observations=frames)], space)
+    assert (data / "metadata.json").stat().st_size > 1 << 20
+    assert load_dataset("minari:a").observations.shape == (1, *image.shape)
+
+
 def described(space):
     """Return a space as Minari writes it, shortened."""
     kind = type(space).__name__
