@@ -250,6 +250,12 @@ def _of_minari(source: str) -> Dataset:
         ) from None
     if not parts:
         raise UsageError(f"{source} has no transition; take another data set")
+    for field, (name, *_) in KEYS.items():
+        if len(shapes := {np.shape(part[field])[1:] for part in parts}) > 1:
+            raise UsageError(
+                f"{source} has {name} of shapes {' and '.join(map(str, sorted(shapes)[:2]))} in different episodes, "
+                "expected one shape; take those of one environment"
+            )
     arrays = {field: np.concatenate([part[field] for part in parts]) for field in KEYS}
     return _checked(source, arrays, {field: names[0] for field, names in KEYS.items()})
 

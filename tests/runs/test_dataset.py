@@ -310,8 +310,10 @@ def test_episodes_without_a_flag_at_their_end_are_not_joined(tmp_path, monkeypat
             "minari:a episode 1 3 actions 2",
         ),
         ([episode(0, 2, True, actions=np.full((2, 2), 9.0))], "minari:a 9.0"),
+        ([episode(0, 2, True), episode(1, 2, True, observations=np.zeros((3, 4)))], "minari:a observations (3,) (4,)"),
+        ([episode(0, 2, True), episode(1, 2, True, actions=np.zeros(2))], "minari:a actions () (2,)"),
     ],
-    ids=["empty", "tuple", "no last one", "shifted actions", "outside"],
+    ids=["empty", "tuple", "no last one", "shifted actions", "outside", "two environments", "two kinds of actions"],
 )
 def test_bad_minari_data_sets(episodes, words, tmp_path, monkeypatch):
     fake_minari.install(monkeypatch, tmp_path, "a", episodes)
