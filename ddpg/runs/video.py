@@ -193,6 +193,9 @@ class WindowViewer:
         if self._screen is None:
             try:
                 pygame.display.init()
+                # Where no display answers, as in a session that outlived its own, SDL draws into memory.
+                if "SDL_VIDEODRIVER" not in os.environ and pygame.display.get_driver() in ("offscreen", "dummy"):
+                    raise pygame.error("the display does not answer")
                 self._screen = pygame.display.set_mode((picture.shape[1], picture.shape[0]))
             except pygame.error as error:
                 raise UsageError(f"no window can be opened here ({error}); use ddpg record RUN instead") from None
@@ -208,8 +211,7 @@ class WindowViewer:
 
     def close(self) -> None:
         """Close the window."""
-        if self._screen is not None:
-            self._pygame.display.quit()
+        self._pygame.display.quit()
 
 
 def _downscale(picture: Image.Image, widest: int) -> Image.Image:

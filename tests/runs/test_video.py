@@ -411,6 +411,18 @@ def test_a_missing_display_is_one_line(monkeypatch):
         video.watch(Still(), Drawn())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not use DISPLAY")
+def test_a_display_that_does_not_answer_is_refused(monkeypatch):
+    """SDL would draw into memory instead, and the command would end as if it had shown a window."""
+    pygame = pytest.importorskip("pygame")
+    for name in ("WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DISPLAY", ":4095")
+    with refuses(UsageError, "window here ddpg record RUN"):
+        video.watch(Still(), Drawn())
+    assert not pygame.display.get_init()
+
+
 @pytest.mark.parametrize(
     ("env_id", "tracks"), [("HalfCheetah-v5", True), ("Hopper-v5", True), ("InvertedPendulum-v5", False)]
 )
