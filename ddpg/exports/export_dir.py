@@ -112,10 +112,13 @@ def _sweep_abandoned(target: Path) -> None:
 
 
 def _replace(complete: Path, path: Path) -> None:
-    """Rename a complete export to ``path``; an earlier one is removed afterwards, or restored if renaming fails."""
+    """Rename a complete export to ``path``: a file replaces an earlier one at once, so ``path`` is never missing.
+
+    An earlier directory is moved away first. It is removed afterwards, or restored if renaming fails.
+    """
     target = path.resolve()
-    if not target.exists():
-        complete.rename(target)
+    if not target.exists() or (target.is_file() and complete.is_file()):
+        complete.replace(target)
         return
     # In a new folder every name is free. The folder stays only if the former export cannot be restored either.
     folder = _folder_beside(path)

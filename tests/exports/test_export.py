@@ -521,6 +521,23 @@ def test_an_export_replaces_another_of_any_format(agents, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_is_replaced_without_a_moment_in_which_it_is_missing(tmp_path, monkeypatch):
+    """A program that loads the policy meanwhile, or after a kill at that moment, must find one of the two."""
+    path, there = tmp_path / "policy.onnx", []
+    path.write_text(export_dir.MARK)
+
+    def watched(move):
+        return lambda source, target: (move(source, target), there.append(path.exists()))
+
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(export_dir.Path, name, watched(getattr(export_dir.Path, name)))
+    with export_dir.write_aside(path) as temporary:
+        temporary.write_text("new")
+    assert path.read_text() == "new"
+    assert there == [True]
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("kind", ["numpy", "tflite"])
 def test_an_export_may_have_any_name(kind, agents, tmp_path):
     agents["box"].export(tmp_path / "old", kind)
