@@ -1,5 +1,6 @@
 """The ``act.py`` of a numpy export reproduces the agent's actions, with NumPy as its only dependency."""
 
+import ast
 import hashlib
 import json
 import py_compile
@@ -137,6 +138,7 @@ def test_act_py_is_a_short_copy_of_the_standalone_module(exported):
     text = (exported["box"][0] / "act.py").read_bytes()
     assert text == Path(standalone.__file__).read_bytes()
     assert len(text.splitlines()) <= 235
+    ast.parse(text, feature_version=(3, 7))  # the oldest Python that the page on exports names for robots
 
 
 def run_self_check(folder):
