@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 NAMES = ("sbatch", "squeue", "scancel", "scontrol", "sacct")
@@ -48,6 +49,11 @@ class FakeSlurm:
 
 def _lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _record(folder, name, words):
+    with open(folder / "calls", "a") as file:
+        file.write(json.dumps([name, words]) + "\n")
 
 
 def sbatch(folder, words):
@@ -108,6 +114,11 @@ def _run(job, values):
 def scancel(folder, words):
     """Cancel as Slurm does: a filter on states reaches the whole array, and a job that had not begun is not listed."""
     if "--batch" in words:
+        array = [json.loads(path.read_text()) for path in folder.glob(f"{words[-1].split('_')[0]}_*.json")]
+        if any(job["state"] == "PENDING" for job in array):
+            time.sleep(5)  # the signal is sent, but scancel learns otherwise, and repeats it
+            _record(folder, "scancel", words)
+            raise SystemExit("scancel: error: Kill job error: Job can not be altered now, try again later")
         return
     whole = "--state=PENDING" in words
     for path in folder.glob(f"{words[-1].split('_')[0]}_*.json" if whole else f"{words[-1]}.json"):
@@ -128,8 +139,7 @@ def scontrol(folder, words):
 
 if __name__ == "__main__":
     name, at, *rest = sys.argv[1:]
-    with open(Path(at, "calls"), "a") as file:
-        file.write(json.dumps([name, rest]) + "\n")
+    _record(Path(at), name, rest)
     failing = Path(at, f"{name}.fails")
     if failing.exists():
         sys.exit(failing.read_text())

@@ -31,10 +31,12 @@ class Process(abc.ABC):
     Attributes:
         returncode: as in :class:`subprocess.Popen`: negative if a signal ended it; ``None`` while it runs.
         gone: the reason why its machine was lost; ``None`` if it was not.
+        waiting: whether it is in a queue and has not begun.
     """
 
     returncode: int | None = None
     gone: str | None = None
+    waiting: bool = False
 
     @abc.abstractmethod
     def poll(self) -> int | None:

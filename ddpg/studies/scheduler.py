@@ -158,7 +158,8 @@ class Scheduler:
         self._say(f"{folder.cell}: {words[stage]}")
 
     def _terminate_all(self) -> None:
-        for job in [*self.running.values()]:
+        # Those in a queue first, so that none of them begins meanwhile.
+        for job in sorted(self.running.values(), key=lambda job: not job.process.waiting):
             if job.process.poll() is None:
                 job.process.terminate()
 

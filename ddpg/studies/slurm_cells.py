@@ -39,6 +39,11 @@ class SlurmProcess(Process):
         self._state: JobState | None = None  # as last listed, before it ended
         self._engine, self._asked, self._ended_at = engine, False, 0.0
 
+    @property
+    def waiting(self) -> bool:  # type: ignore[override]
+        """Whether its job has not begun, as last listed."""
+        return self._state is None or self._state.state == "PENDING"
+
     def poll(self) -> int | None:
         """Return its status, or ``None`` while its job waits or runs."""
         if self.returncode is None:

@@ -23,6 +23,7 @@ ENDED = frozenset(
     ["BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"]
 )  # a job in any other state may still run
 _TIMEOUT = 120.0  # seconds to wait for an answer; Slurm's default MessageTimeout is 10
+DELIVERY = 4.0  # seconds to wait for scancel to send a signal; it repeats one after 5
 _COLUMNS = "JobArrayID:60,Name:60,State:30,exit_code:20,NodeList:200"
 _PASSING = re.compile(r"unable to contact|timed out|try again|temporarily|connection (refused|reset)", re.IGNORECASE)
 _FILTERS = ("SQUEUE_", "SCANCEL_")  # variables of the user's that would hide jobs from squeue and scancel
@@ -178,10 +179,15 @@ def end(job: JobState, signal: str) -> None:
 
     A job that has begun since it was listed as waiting is cancelled: it gets SIGTERM. With the filter
     ``--state=PENDING``, scancel would cancel all waiting jobs of the array.
+
+    While other jobs of its array wait, Slurm sends a signal to the running one, but answers that it cannot, and scancel
+    repeats both for a minute and a half. So scancel gets only the time for one attempt.
     """
-    words = [] if job.state == "PENDING" else ["--batch", f"--signal={signal}"]
     with contextlib.suppress(EnvironmentFault):  # the caller repeats the call while the job is listed
-        _call("scancel", *words, job.job)
+        if job.state == "PENDING":
+            _call("scancel", job.job)
+        else:
+            _call("scancel", "--batch", f"--signal={signal}", job.job, timeout=DELIVERY)
 
 
 def requeue(job: str) -> bool:
@@ -193,8 +199,8 @@ def requeue(job: str) -> bool:
     return True
 
 
-def _call(*words: str) -> str:
-    """Return the output of a command.
+def _call(*words: str, timeout: float = _TIMEOUT) -> str:
+    """Return the output of a command, which has ``timeout`` seconds to end.
 
     Raises:
         Unavailable: if the command fails for a temporary reason.
@@ -208,11 +214,11 @@ def _call(*words: str) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_TIMEOUT,
+            timeout=timeout,
             env=environment,
         )
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"{words[0]} did not answer within {_TIMEOUT:g} s; is Slurm's controller up?") from None
+        raise Unavailable(f"{words[0]} did not answer within {timeout:g} s; is Slurm's controller up?") from None
     except OSError as error:
         raise EnvironmentFault(f"{words[0]} cannot be called ({error.strerror}); is Slurm installed?") from None
     if done.returncode != 0:

@@ -313,6 +313,34 @@ def test_terminate_cancels_pending_jobs_and_signals_running_ones_until_they_end(
     assert len(slurm.calls("sbatch")) == 1
 
 
+def test_a_signal_is_sent_once_although_scancel_would_repeat_it_while_others_wait(slurm, stubbed, monkeypatch):
+    monkeypatch.setattr(slurm_commands, "DELIVERY", 2.0)
+    study = stubbed(2)
+    slurm.plan({0: ["RUNNING"] * 2, 1: ["PENDING"] * 2})
+    engine = engine_of(study)
+    for cell_folder in study.cell_folders:
+        cell_folder.path.mkdir(parents=True)
+    running, waiting = (engine.start(cell_folder) for cell_folder in study.cell_folders)
+    assert (running.poll(), waiting.poll()) == (None, None)
+    assert (running.waiting, waiting.waiting) == (False, True)
+    running.terminate()
+    waiting.terminate()
+    assert slurm.calls("scancel") == [["--batch", "--signal=USR2", "1_0"], ["1_1"]]
+    assert slurm.jobs["1_1"]["state"] == "CANCELLED"
+
+
+def test_an_interrupt_cancels_waiting_jobs_before_it_signals_running_ones(slurm, stubbed):
+    study, request = stubbed(2), StopRequest()
+    slurm.plan({0: ["RUNNING"] * 9, 1: ["PENDING"] * 9})
+    plan = Scheduler(study.cell_folders, engine_of(study), request, print)
+
+    def look():
+        request.number = signal.SIGINT
+
+    plan.run(look)
+    assert slurm.calls("scancel")[:2] == [["1_1"], ["--batch", "--signal=USR2", "1_0"]]
+
+
 def test_the_other_waiting_jobs_of_an_array_are_not_cancelled_with_one(slurm, stubbed, monkeypatch):
     """Without accounting Slurm says nothing about the one, which it lists no longer."""
     monkeypatch.setattr(slurm_cells, "PATIENCE", 1000.0)
