@@ -250,12 +250,19 @@ def bootstrap(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:
 
 
 def check_metrics(update: Update, reported: Iterable[str]) -> None:
-    """Check that the steps of an update report the metrics that its class names.
+    """Check that the steps of an update report the metrics that its class names, and TD errors if replay needs them.
 
     Raises:
         UsageError: if one is missing or not named.
     """
-    given, kind = {*reported} - {TD_ERRORS}, type(update).__name__
+    given, kind = {*reported}, type(update).__name__
+    if update.config.prioritised is not None and TD_ERRORS not in given:
+        raise UsageError(
+            f"prioritised={update.config.prioritised!r} takes its priorities from the TD errors, which the steps of "
+            f"{kind} do not return; add ddpg.algorithms.base.td_errors(q, y, self.config.prioritised) to the metrics "
+            "of the critic's step, and take the gradient of what weight_samples there returns"
+        )
+    given.discard(TD_ERRORS)
     if missing := sorted({*update.metrics} - given):
         raise UsageError(f"{kind}.metrics names {missing}, which its steps do not return; they return {sorted(given)}")
     if further := sorted(given - {*update.metrics}):

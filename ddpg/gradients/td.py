@@ -76,11 +76,13 @@ def returning_scalar(what: str, loss: Callable) -> Callable:
         loss: ``(q, target) -> L``.
 
     Raises:
-        UsageError: when the returned function is called, if ``loss`` raises an exception or does not return a scalar of
-            q's dtype.
+        UsageError: when the returned function is called, if ``q`` is ``[B, 1]`` and ``target`` is not, or ``loss``
+            raises an exception or does not return a scalar of q's dtype.
     """
 
     def checked(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+        if q.shape.as_list()[1:] == [1]:  # logits of a categorical critic have targets of another shape
+            _check_shapes(q, target)
         value = guarded(what, loss)(q, target)
         if not (isinstance(value, tf.Tensor) and value.shape.rank == 0 and value.dtype == q.dtype):
             found = f"{value.dtype.name} of shape {value.shape}" if isinstance(value, tf.Tensor) else brief(value)

@@ -132,6 +132,29 @@ def test_a_mistake_in_an_update_is_one_line(members, message, monkeypatch):
         learned(CautiousConfig(**OPTIONS, jit=False))
 
 
+class Silent(ddpg.DDPGUpdate):
+    """DDPG whose critic reports no TD errors."""
+
+    def critic_step(self, batch, y):
+        return ddpg.critic_step(self.critic, batch, y)
+
+
+@pytest.mark.parametrize("driver", [{}, {"jit": False}])
+def test_prioritised_replay_without_td_errors_is_refused(driver, monkeypatch):
+    """Otherwise the priorities would never change, and sampling would stay uniform."""
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, Silent))
+    with refuses(UsageError, "prioritised='lap' Silent td_errors"):
+        learned(CautiousConfig(**OPTIONS | driver, prioritised="lap"))
+
+
+def test_a_target_without_its_second_axis_is_refused_with_a_loss_of_ones_own(monkeypatch):
+    """q [B, 1] and y [B] would broadcast to [B, B]."""
+    flat = of_update(target=lambda update, batch: ddpg.DDPGUpdate.target(update, batch)[:, 0])
+    monkeypatch.setitem(ALGORITHMS, "Cautious", flat)
+    with refuses(UsageError, "(4, 1) (4,) [B, 1]"):
+        learned(CautiousConfig(**OPTIONS, jit=False, critic_loss=lambda q, y: tf.reduce_mean(tf.abs(q - y))))
+
+
 @pytest.mark.parametrize("agent", ["test_variant:Missing", "test_variant.Agent", "test_variant:CautiousConfig"])
 def test_an_agent_that_is_none_is_refused(agent, monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, CautiousUpdate, agent))
