@@ -52,10 +52,10 @@ def lower(
     return program, [program.copy(value) if value.base.kind == "var_read" else value for value in values]
 
 
-def ops_in_order(fetches: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:
-    """Yield the ops that ``fetches`` depend on, each after its inputs and control inputs."""
+def ops_in_order(fetches: Sequence[tf.Tensor | tf.Operation]) -> Iterator[tf.Operation]:
+    """Yield the ops that ``fetches``, tensors or ops, depend on, each after its inputs and control inputs."""
     done: set[str] = set()
-    stack = [(fetch.op, False) for fetch in reversed(fetches)]
+    stack = [(getattr(fetch, "op", fetch), False) for fetch in reversed(fetches)]
     while stack:
         operation, ready = stack.pop()
         if operation.name in done:

@@ -6,8 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from ddpg.algorithms.base import TD_ERRORS, Update, check_metrics
+from ddpg.compiler.lowering import ops_in_order
+from ddpg.errors import UsageError
 from ddpg.replay.minibatch import Batch, stored_dtype
 
 v1 = tf.compat.v1
@@ -60,7 +63,9 @@ class XLALearner:
             def updates(count: tf.Tensor, *fields: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
                 def one(index: tf.Tensor, sums: list[tf.Tensor], errors: list) -> tuple:
                     minibatch = Batch(**{name: f[index] for name, f in zip(minibatches.named(), fields, strict=True)})
+                    made = len(v1.get_default_graph().get_operations())
                     metrics = update.update_op(as_float(minibatch))
+                    check_assignments(update, made, list(metrics.values()))
                     with tf.control_dependencies(list(metrics.values())):
                         sums = [total + metrics[m] for total, m in zip(sums, update.metrics, strict=True)]
                         return index + 1, sums, [array.write(index, metrics[TD_ERRORS][:, 0]) for array in errors]
@@ -97,13 +102,16 @@ class UncompiledLearner:
     def __init__(self, update: Update, *, batch_size: int, updates_per_call: int, fetch: Sequence = ()):
         self.updates_per_call = updates_per_call
         self._metrics = update.metrics
-        with update.value.graph.as_default(), v1.name_scope("uncompiled_learner/"):
+        with update.value.graph.as_default() as graph, v1.name_scope("uncompiled_learner/"):
+            made = len(graph.get_operations())
             self._batch = placeholders(update, (batch_size,))
-            self._build(update, as_float(self._batch))
+            check_assignments(update, made, self._build(update, as_float(self._batch)))
             self._fetch = [variable.read_value() for variable in fetch], finite(update)
 
-    def _build(self, update: Update, batch: Batch) -> None:
+    def _build(self, update: Update, batch: Batch) -> list[Any]:
+        """Build the update; return all tensors and ops that are run for it."""
         self._whole = update.update_op(batch)
+        return list(self._whole.values())
 
     def _one(self, session: tf.compat.v1.Session, feeds: dict) -> dict[str, Any]:
         """Run one update and return its metrics."""
@@ -134,12 +142,13 @@ class SteppedLearner(UncompiledLearner):
     def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
         super().__init__(update, batch_size=batch_size, updates_per_call=1, fetch=fetch)
 
-    def _build(self, update: Update, batch: Batch) -> None:
+    def _build(self, update: Update, batch: Batch) -> list[Any]:
         self._target = update.target(batch)
         self._y = v1.placeholder(tf.float32, self._target.shape, name="y")
         self._steps = [step(batch, self._y) for step in update.steps]
         check_metrics(update, itertools.chain(*self._steps))
         self._moved = update.update_targets()
+        return [self._target, *itertools.chain(*(step.values() for step in self._steps)), self._moved]
 
     def _one(self, session: tf.compat.v1.Session, feeds: dict) -> dict[str, Any]:
         feeds[self._y] = session.run(self._target, feeds)
@@ -148,6 +157,39 @@ class SteppedLearner(UncompiledLearner):
             metrics |= session.run(step, feeds)
         session.run(self._moved)
         return metrics
+
+
+def check_assignments(update: Update, made: int, fetches: Sequence[Any]) -> None:
+    """Refuse an update that assigns to a variable in an op that nothing waits for.
+
+    Compiled by XLA the op would run, since it is in a ``tf.function``, but neither in a session nor in native code.
+
+    Args:
+        update: the update, for the message.
+        made: the number of ops in the default graph before the update's were made.
+        fetches: the tensors and ops that are run for the update.
+
+    Raises:
+        UsageError: with the variable's name.
+    """
+    graph = v1.get_default_graph()
+    run = {operation.name for operation in ops_in_order(fetches)}
+    run |= {variable.initializer.name for variable in v1.global_variables()}
+    for operation in graph.get_operations()[made:]:
+        if operation.type.startswith(("Assign", "ResourceApply", "ResourceScatter")) and operation.name not in run:
+            raise UsageError(
+                f"the update {type(update).__name__} assigns to {_variable_of(operation.inputs[0])}, and nothing waits "
+                "for that, so whether it is done would depend on the compiler; put what needs it, such as y or a "
+                "metric, inside `with tf.control_dependencies([assignment]):`, and read the new value there with "
+                "read_value()"
+            )
+
+
+def _variable_of(handle: tf.Tensor) -> str:
+    """Return the name of a handle's variable, also inside functions, which capture the handle."""
+    while isinstance(handle.graph, FuncGraph):
+        handle = next(outer for outer, inner in handle.graph.captures if inner is handle)
+    return str(handle.op.name)
 
 
 def network_variables(update: Update) -> list[list[tf.Variable]]:

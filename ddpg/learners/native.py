@@ -8,7 +8,7 @@ import tensorflow as tf
 from ddpg.algorithms.base import TD_ERRORS, Metrics, Update
 from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.ir import Unsupported
-from ddpg.learners.graph import LearnerResult, network_variables, placeholders
+from ddpg.learners.graph import LearnerResult, check_assignments, network_variables, placeholders
 from ddpg.learners.synced_session import SyncedSession, assign_variables
 from ddpg.replay.minibatch import Batch, stored_dtype
 
@@ -50,10 +50,12 @@ class NativeLearner:
             raise Unsupported("observations are bytes, and kernels read float32 only")
         self.updates_per_call = updates_per_call
         self._metrics, self._count, self._made = update.metrics, update.count, 0
-        with update.value.graph.as_default(), v1.name_scope("native_learner/"):
+        with update.value.graph.as_default() as graph, v1.name_scope("native_learner/"):
+            made = len(graph.get_operations())
             self._draw = _NoiseDraws(update, batch_size, updates_per_call)
             batch = placeholders(update, (batch_size,), float_images=True).replace(noise=self._draw.placeholder)
             wholes, self._which = _update_kinds(update, batch)
+            check_assignments(update, made, [metric for whole in wholes for metric in whole.values()])
             self._variables = [v for v in v1.global_variables() if v.dtype.base_dtype == tf.float32]
         first, *others = (
             ([metrics[name] for name in update.metrics], [metrics[TD_ERRORS]] if TD_ERRORS in metrics else [])

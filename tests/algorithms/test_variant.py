@@ -155,6 +155,48 @@ def test_a_target_without_its_second_axis_is_refused_with_a_loss_of_ones_own(mon
         learned(CautiousConfig(**OPTIONS, jit=False, critic_loss=lambda q, y: tf.reduce_mean(tf.abs(q - y))))
 
 
+class Shifted(ddpg.DDPGUpdate):
+    """DDPG with a variable that its target assigns to."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        with self.actor.graph.as_default():
+            shift = tf.compat.v1.get_variable("own/shift", initializer=0.0, trainable=False, use_resource=True)
+        object.__setattr__(self, "shift", shift)
+
+    def target(self, batch):
+        self.shift.assign_add(tf.reduce_mean(batch.rewards))
+        return super().target(batch) - self.shift
+
+
+class ShiftedInOrder(Shifted):
+    """The same, and y waits for the assignment."""
+
+    def target(self, batch):
+        with tf.control_dependencies([self.shift.assign_add(tf.reduce_mean(batch.rewards), read_value=False)]):
+            return ddpg.DDPGUpdate.target(self, batch) - self.shift.read_value()
+
+
+DRIVERS = {
+    "native": {},
+    "uncompiled": {"jit": False},
+    "stepped": {"jit": False, "td_target": "placeholder", "updates_per_call": 1},
+    "xla": {"compiler": "xla"},
+}
+
+
+@pytest.mark.parametrize("driver", ["native", "uncompiled", "stepped", pytest.param("xla", marks=pytest.mark.slow)])
+def test_an_assignment_that_nothing_waits_for_is_refused_by_every_driver(driver, monkeypatch):
+    """In a session and in native code it would never be done, and under XLA it would be."""
+    config = CautiousConfig(**OPTIONS | DRIVERS[driver])
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, Shifted))
+    with refuses(UsageError, "Shifted own/shift tf.control_dependencies"):
+        learned(config)
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, ShiftedInOrder))
+    agent, _ = learned(config)
+    assert agent.session.run(agent.symbolic_update.shift) == 8  # one reward of 1 in each of 8 updates
+
+
 @pytest.mark.parametrize("agent", ["test_variant:Missing", "test_variant.Agent", "test_variant:CautiousConfig"])
 def test_an_agent_that_is_none_is_refused(agent, monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, CautiousUpdate, agent))
