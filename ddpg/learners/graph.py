@@ -170,7 +170,7 @@ def check_assignments(update: Update, made: int, fetches: Sequence[Any]) -> None
         fetches: the tensors and ops that are run for the update.
 
     Raises:
-        UsageError: with the variable's name.
+        UsageError: if there is such an op; the message names the variable.
     """
     graph = v1.get_default_graph()
     run = {operation.name for operation in ops_in_order(fetches)}
