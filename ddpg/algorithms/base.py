@@ -260,7 +260,7 @@ def check_metrics(update: Update, reported: Iterable[str]) -> None:
         raise UsageError(
             f"prioritised={update.config.prioritised!r} takes its priorities from the TD errors, which the steps of "
             f"{kind} do not return; add ddpg.algorithms.base.td_errors(q, y, self.config.prioritised) to the metrics "
-            "of the critic's step, and take the gradient of what weight_samples there returns"
+            "of the critic's step, and pass the critic's td_gradients what ddpg.algorithms.base.weight_samples returns"
         )
     given.discard(TD_ERRORS)
     if missing := sorted({*update.metrics} - given):

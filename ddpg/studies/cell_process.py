@@ -31,12 +31,15 @@ class Process(abc.ABC):
     Attributes:
         returncode: as in :class:`subprocess.Popen`: negative if a signal ended it; ``None`` while it runs.
         gone: the reason why its machine was lost; ``None`` if it was not.
-        waiting: whether it is in a queue and has not begun.
     """
 
     returncode: int | None = None
     gone: str | None = None
-    waiting: bool = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it is in a queue and has not begun, as far as is known."""
+        return False
 
     @abc.abstractmethod
     def poll(self) -> int | None:

@@ -40,7 +40,7 @@ class SlurmProcess(Process):
         self._engine, self._asked, self._ended_at = engine, False, 0.0
 
     @property
-    def waiting(self) -> bool:  # type: ignore[override]
+    def waiting(self) -> bool:
         """Whether its job has not begun, as last listed."""
         return self._state is None or self._state.state == "PENDING"
 

@@ -51,9 +51,11 @@ def engine_of(study):
 
 
 def started(study):
-    """Submit the job of the study's first cell, and return its process."""
-    study.cell_folders[0].path.mkdir(parents=True)
-    return engine_of(study).start(study.cell_folders[0])
+    """Submit the jobs of all cells of a study with one engine; return their processes."""
+    engine = engine_of(study)
+    for cell_folder in study.cell_folders:
+        cell_folder.path.mkdir(parents=True)
+    return [engine.start(cell_folder) for cell_folder in study.cell_folders]
 
 
 def test_a_study_is_one_array_whose_jobs_train_and_evaluate(slurm, stubbed, capsys):
@@ -149,7 +151,7 @@ def test_a_job_cancelled_by_hand_is_reported_and_resumed_by_the_next_call(forgot
 def test_a_job_in_any_other_state_is_waited_for(state, slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: [state, "RUNNING"]})
-    process = started(study)
+    (process,) = started(study)
     assert (process.poll(), process.poll()) == (None, None)
     assert len(slurm.calls("squeue")) == 2
 
@@ -183,7 +185,7 @@ def test_a_result_may_arrive_after_its_job_has_ended(slurm, stubbed, monkeypatch
     monkeypatch.setattr(slurm_cells, "PATIENCE", 1000.0)
     study = stubbed(1)
     slurm.plan({0: ["COMPLETED"]})
-    process = started(study)
+    (process,) = started(study)
     assert (process.poll(), process.poll()) == (None, None)
     CellBatch(study.root, 0).write_status(0, 3)
     assert process.poll() == 3
@@ -192,7 +194,7 @@ def test_a_result_may_arrive_after_its_job_has_ended(slurm, stubbed, monkeypatch
 def test_an_unreachable_controller_is_waited_for(slurm, stubbed):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"]})
-    process = started(study)
+    (process,) = started(study)
     assert process.poll() is None
     slurm.fails("squeue", "squeue: error: Unable to contact slurm controller")
     assert (process.poll(), process.poll()) == (None, None)
@@ -285,7 +287,7 @@ def test_a_cell_in_an_earlier_job_is_not_taken_for_another_process(slurm, stubbe
 def test_jobs_of_another_folder_are_ignored(slurm, stubbed, tmp_path):
     study = stubbed(1)
     slurm.plan({0: ["RUNNING"] * 4})
-    started(study).poll()
+    started(study)[0].poll()
     study.root.rename(tmp_path / "moved")
     study.root = tmp_path / "moved"
     study.describe(1)
@@ -317,10 +319,7 @@ def test_a_signal_is_sent_once_although_scancel_would_repeat_it_while_others_wai
     monkeypatch.setattr(slurm_commands, "DELIVERY", 2.0)
     study = stubbed(2)
     slurm.plan({0: ["RUNNING"] * 2, 1: ["PENDING"] * 2})
-    engine = engine_of(study)
-    for cell_folder in study.cell_folders:
-        cell_folder.path.mkdir(parents=True)
-    running, waiting = (engine.start(cell_folder) for cell_folder in study.cell_folders)
+    running, waiting = started(study)
     assert (running.poll(), waiting.poll()) == (None, None)
     assert (running.waiting, waiting.waiting) == (False, True)
     running.terminate()
@@ -347,10 +346,7 @@ def test_the_other_waiting_jobs_of_an_array_are_not_cancelled_with_one(slurm, st
     slurm.fails("sacct", "Slurm accounting storage is disabled")
     study = stubbed(2)
     slurm.plan({0: ["PENDING"] * 2, 1: ["PENDING"] * 2})
-    engine = engine_of(study)
-    for cell_folder in study.cell_folders:
-        cell_folder.path.mkdir(parents=True)
-    ended, other = (engine.start(cell_folder) for cell_folder in study.cell_folders)
+    ended, other = started(study)
     assert ended.poll() is None
     ended.terminate()
     assert (other.poll(), ended.returncode) == (None, -15)
@@ -361,7 +357,7 @@ def test_a_waiting_job_cancelled_by_hand_is_not_submitted_again(slurm, stubbed):
     slurm.fails("sacct", "Slurm accounting storage is disabled")
     study = stubbed(1)
     slurm.plan({0: ["PENDING"] * 2})
-    process = started(study)
+    (process,) = started(study)
     assert process.poll() is None
     subprocess.run(["scancel", "1_0"], check=True)
     assert (process.poll(), process.gone) == (143, None)
@@ -377,7 +373,7 @@ def test_the_newest_job_of_a_name_counts(monkeypatch):
 
 def test_a_users_own_filters_of_squeue_hide_no_jobs(slurm, stubbed, monkeypatch):
     monkeypatch.setenv("SQUEUE_PARTITION", "short")
-    started(stubbed(1)).poll()
+    started(stubbed(1))[0].poll()
     assert [state.job for state in slurm_commands.jobs().values()] == ["1_0"]
 
 
