@@ -20,7 +20,7 @@ from ddpg.cli.train import Train
 from ddpg.config.options import from_toml
 from ddpg.config.presets import read_recipe
 from ddpg.errors import EnvironmentFault
-from ddpg.runs import recorder, run_directory, run_loop
+from ddpg.runs import recorder, run_directory, run_loop, signals
 from ddpg.runs.evaluation import Evaluation, evaluate
 from ddpg.runs.run_directory import read_config
 from ddpg.runs.run_loop import GracefulStop
@@ -287,7 +287,9 @@ def fail():
 
 def stop():
     Interfering.event = None  # a second signal would end this process
-    signal.raise_signal(signal.SIGTERM)
+    with signals.stop_on_signals() as request:  # that of the run
+        signal.raise_signal(signal.SIGTERM)
+        assert request.came(within=60.0)  # another thread receives it, perhaps after the last of these steps
 
 
 @pytest.mark.parametrize(("event", "lasts"), [(fail, False), (stop, True)])
