@@ -68,6 +68,11 @@ def _check_shapes(q: tf.Tensor, target: tf.Tensor) -> None:
         )
 
 
+def _check_clip_delta(clip_delta: float) -> None:
+    if not clip_delta > 0:
+        raise UsageError(f"clip_delta={clip_delta} must be > 0, or none for no clipping")
+
+
 def returning_scalar(what: str, loss: Callable) -> Callable:
     """Return the user's own ``loss`` with its result checked: TensorFlow differentiates the sum of a vector.
 
@@ -166,11 +171,15 @@ def output_delta(
         target: y, ``[B, 1]``, any tensor.
         variables: the critic's trainable variables.
         compute_gradients: as for :func:`stop_gradient`.
-        clip_delta: largest magnitude c of δ; ``None``: no clipping.
+        clip_delta: largest magnitude c of δ, > 0; ``None``: no clipping.
+
+    Raises:
+        UsageError: if ``clip_delta`` is not positive, or q and y have different shapes.
     """
     _check_shapes(q, target)
     delta = tf.stop_gradient(target - q)
     if clip_delta is not None:
+        _check_clip_delta(clip_delta)
         delta = tf.clip_by_value(delta, -clip_delta, clip_delta)
     batch_size = tf.cast(tf.shape(q)[0], q.dtype)
     return compute_gradients(q, var_list=variables, grad_loss=-2.0 * delta / batch_size)
@@ -291,8 +300,7 @@ class TDPath:
                     f"clip_delta={clip_delta} needs td_target='output_delta', got {td_target!r}: "
                     "the other paths have no delta to clip"
                 )
-            if not clip_delta > 0:
-                raise UsageError(f"clip_delta={clip_delta} must be > 0, or none for no clipping")
+            _check_clip_delta(clip_delta)
             options["clip_delta"] = clip_delta
         self.loss = choose("critic_loss", loss, LOSSES, "a callable (q, target) -> loss")
         if self.loss not in LOSSES.values():

@@ -124,7 +124,7 @@ def check_finite(array: np.ndarray, what: str) -> None:
         place = tuple(np.argwhere(~good)[0].tolist())
         raise UsageError(
             f"{what} holds {array[place]} at index {list(place)}; expected finite numbers of float32: one such value "
-            "would turn outputs, and in training every weight, into NaN, so fix the environment or the observation"
+            "would turn outputs, and in training every weight, into NaN, so fix the environment or the data"
         )
 
 

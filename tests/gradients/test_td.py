@@ -74,6 +74,14 @@ def test_a_delta_clipped_inside_the_loss_ignores_the_samples_beyond(session):
     np.testing.assert_allclose(session.run(inside), [[-0.5], [0.0]])
 
 
+@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
+def test_a_threshold_that_is_not_positive_is_refused(clip, graph):
+    """clip_by_value(δ, 1, −1) would give 1 for every δ."""
+    q = tf.zeros((2, 1))
+    with refuses(UsageError, f"clip_delta {clip} > 0"):
+        td.output_delta(q, q, [], clip_delta=clip)
+
+
 def mean_absolute(q, target):
     return tf.reduce_mean(tf.abs(q - target))
 
