@@ -144,9 +144,10 @@ def check_critic(
     with that episode's seed, the episode's actions are repeated up to the state, and then the action is taken. So only
     the action differs, and environments with random transitions draw the same numbers again.
 
-    With ``horizon``, a return is that of n steps, R = Σ γ^k·r_k + γ^n·Q(s_n, μ(s_n)). Without, no value stands for
-    later rewards: they are summed until γ^n is at most 0.01, for at most 1,000 steps. Where the policy's episode ends
-    by a time limit, the state is at least n steps before it, or in the episode's first half.
+    With ``horizon``, a return is that of n steps, R = Σ γ^k·r_k + γ^n·Q(s_n, μ(s_n)), or of fewer where a time limit
+    cuts the episode. Without, no value stands for later rewards: they are summed until γ^n is at most 0.01, for at most
+    1,000 steps. Where the policy's episode ends by a time limit, the state is at least n steps before it, or in the
+    episode's first half.
 
     Args:
         agent: a :class:`ddpg.DDPG` agent with a ``Box`` of actions; its first critic is checked, which the actor
@@ -283,11 +284,14 @@ class _Simulation:
             result = stepper.step(chosen)
             total += discount * float(result.rewards[0])
             discount *= self._gamma
-            if result.episodes:
+            if result.terminated[0]:
                 return total
-            chosen = unbatch(agent.predict(stepper.observations)[0])
+            observation = result.final_observations[0] if result.episodes else stepper.observations
+            chosen = unbatch(agent.predict(observation)[0])
+            if result.episodes:
+                break
         if self._bootstraps:
-            total += discount * float(self._q_values(stepper.observations, agent.actions.to_flat(chosen))[0])
+            total += discount * float(self._q_values(observation, agent.actions.to_flat(chosen))[0])
         return total
 
     def _episode(self) -> tuple[list[np.ndarray], list[Any], bool]:

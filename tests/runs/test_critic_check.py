@@ -127,6 +127,19 @@ def test_q_stands_for_what_follows_a_horizon():
     assert "then Q" in str(found)
 
 
+def test_q_stands_for_what_follows_a_time_limit():
+    """Q = 10, and m = 3, 4 or 5 of the 5 rewards are left, all within the horizon: the return ends with 10·γ^m."""
+    env = Aim(truncates=True)
+    with agent_in(env) as agent:
+        with agent.session.as_default():
+            *arrays, bias = agent.critic.get_network_params()
+            agent.critic.set_network_params([*map(np.zeros_like, arrays), np.full_like(bias, 10)])
+        cut, alone = (ddpg.check_critic(agent, env, 4, 1, horizon=h, seed=0) for h in (LENGTH, None))
+    left = LENGTH - cut.steps
+    assert set(left) <= {3, 4, 5}
+    np.testing.assert_allclose(cut.returns - alone.returns, np.repeat(10 * GAMMA ** left[:, None], 3, 1), atol=1e-5)
+
+
 def test_a_trained_critic_orders_actions():
     env = Aim()
     with agent_in(env, actor_learning_rate=1e-6, critic_learning_rate=3e-3, noise_scale=0.5) as agent:
