@@ -140,7 +140,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
         _draw_band(axes, steps, low, high, "tab:orange", 0.25)
         label = f"evaluation without noise, mean of {evaluations[-1].get('episodes') or 'some'} episodes and 95 % CI"
         axes.plot(steps, means, "o-", markersize=4, color="tab:orange", label=label)
-    axes.set_title(title)
+    axes.set_title(textwrap.fill(title, 60))
     axes.set_xlabel("timesteps")
     axes.set_ylabel("return (undiscounted sum of rewards)")
     axes.grid(alpha=0.3)
@@ -241,5 +241,9 @@ def _finish(axes: Axes, title: str, label: str) -> None:
     axes.set_ylabel(label, fontsize=8)
     axes.tick_params(which="both", labelsize=8)  # both: also between the powers of ten of a logarithmic axis
     axes.grid(alpha=0.3)
-    if any(np.isfinite(line.get_ydata()).any() for line in axes.get_lines()):
+    points = [np.isfinite(line.get_ydata()).sum() for line in axes.get_lines()]
+    for line, count in zip(axes.get_lines(), points, strict=True):
+        if count == 1:  # a line of one point has no length
+            line.set(marker="o", markersize=3.5)
+    if any(points):
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside the axes, so it covers no curve

@@ -12,7 +12,7 @@ from ddpg.checkpoints import atomic_write
 from ddpg.cli.main import main
 from ddpg.errors import FileFault
 from ddpg.runs.found_runs import read_run
-from ddpg.runs.plotting import plot_diagnostics
+from ddpg.runs.plotting import plot_diagnostics, plot_learning_curve
 from ddpg.runs.tables import read_table
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, gamma=0.5, updates_per_step=0.1, jit=False)
@@ -165,6 +165,16 @@ def test_a_table_with_one_network_and_empty_cells_is_drawn(undiagnosed, drawn):
     assert shares == {"-": [0.5, 0.75], "--": [0.25, 0.5]}
 
 
+def test_a_single_row_is_drawn_as_points(undiagnosed, drawn):
+    """As at the start of a run: a line of one point has no length. Q is known in one row of two, the norm in both."""
+    (undiagnosed / "diagnostics.csv").write_text(
+        "timesteps,q_value,discounted_return,q_weight_norm,q_feature_rank\n1,,,2.5,\n2,4.0,,2.0,3\n"
+    )
+    plot_diagnostics(read_run(undiagnosed), undiagnosed / "picture.png")
+    _, (q, unknown), _, (rank,), (norm,), *_ = [axes.get_lines() for axes in drawn[0].axes]
+    assert [line.get_marker() for line in (q, unknown, rank, norm)] == ["o", "None", "o", "None"]
+
+
 def write_table(folder, networks):
     """Write two rows of diagnostics: network k has a weight norm of k, then of k + 0.5."""
     norms = [",".join(str(k + add) for k in range(len(networks))) for add in (0, 0.5)]
@@ -198,4 +208,10 @@ def test_a_long_title_fits(undiagnosed, drawn):
     long = dataclasses.replace(run, document=run.document | {"env_id": "Long" * 40})
     plot_diagnostics(long, undiagnosed / "picture.png")
     title = drawn[0]._suptitle.get_window_extent()
+    assert 0 <= title.x0 < title.x1 <= drawn[0].bbox.x1
+
+
+def test_a_long_title_of_a_learning_curve_fits(tmp_path, drawn):
+    plot_learning_curve(tmp_path, f"DDPG on {'Long' * 40}, seed 0")
+    title = drawn[0].axes[0].title.get_window_extent()
     assert 0 <= title.x0 < title.x1 <= drawn[0].bbox.x1
