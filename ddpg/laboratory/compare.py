@@ -52,6 +52,14 @@ def milliseconds(session: tf.compat.v1.Session, fetches, feeds: dict) -> float:
     return 1e3 * float(np.median(durations[WARM_UP_CALLS:]))
 
 
+def milliseconds_compiled(session: tf.compat.v1.Session, compiled: list[tf.Tensor] | None, feeds: dict) -> float | None:
+    """Return :func:`milliseconds` of tensors that XLA computes; ``None`` if it cannot, or if there are none."""
+    if compiled is not None:
+        with contextlib.suppress(tf.errors.OpError):  # an op that XLA does not know
+            return milliseconds(session, compiled, feeds)
+    return None
+
+
 class PathTrial(NamedTuple):
     """A path, ready to be built and measured.
 
@@ -152,7 +160,7 @@ def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> M
             "finite_difference": expected.against(gradients),
             **rounded.errors(feeds, gradients),
             "milliseconds": sum(milliseconds(session, call, feeds) for call in calls),
-            "milliseconds_compiled": milliseconds(session, compiled, feeds) if compiled else None,
+            "milliseconds_compiled": milliseconds_compiled(session, compiled, feeds),
             "reached": reached,
         }
 

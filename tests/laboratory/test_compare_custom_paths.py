@@ -10,6 +10,7 @@ from refusals import refuses
 from ddpg import DDPGConfig, UsageError, compare_paths
 from ddpg.gradients.policy import chain_rule
 from ddpg.gradients.td import stop_gradient
+from ddpg.laboratory.compare import milliseconds_compiled
 
 CONFIG = DDPGConfig(hidden=(8,), batch_size=16)
 
@@ -221,3 +222,22 @@ def test_a_path_that_lacks_a_gradient_and_a_loss_that_is_no_number_of_float64_ar
 ):
     with refuses(UsageError, words):
         compare(td_paths, policy_paths)
+
+
+def test_what_xla_cannot_compile_has_no_compiled_time():
+    """tf.numpy_function runs in a session, and not in XLA."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.compat.v1.placeholder(tf.float32, [2])
+
+        def doubled(value):
+            return 2 * value
+
+        def doubled_in_numpy(value):
+            return tf.numpy_function(doubled, [value], tf.float32)
+
+        durations = [
+            milliseconds_compiled(session, [tf.function(function, jit_compile=True, autograph=False)(x)], {x: [1, 2]})
+            for function in (doubled, doubled_in_numpy)
+        ]
+    assert durations[0] > 0
+    assert durations[1] is None
