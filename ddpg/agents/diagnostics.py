@@ -307,7 +307,7 @@ class Diagnostics:
         """Return the mean Q of recent observations, the mean discounted return obtained from them, and Q's bias."""
         agent, replay = self._agent, self._agent.replay
         steps = return_steps(agent.config.discount)
-        too_new = steps * getattr(agent.env, "num_envs", 1)
+        too_new = agent.loop.rows_of(agent, steps)
         rows = replay.newest(min(len(replay), too_new + RECENT))[:-too_new]
         if not len(rows):
             return {}

@@ -108,6 +108,10 @@ class LearnLoop:
         """The loop's own counters, by name."""
         return {}
 
+    def rows_of(self, agent: Any, steps: int) -> int:
+        """Return how many rows of the replay memory hold ``steps`` steps of each environment."""
+        return steps * getattr(agent.env, "num_envs", 1)
+
     def measured(self) -> dict[str, float]:
         """Return the current values of :attr:`metrics`."""
         return {}

@@ -131,6 +131,7 @@ class WorkerPool:
     Attributes:
         counts: the counters.
         version: version of the newest weights.
+        workers, length: as given.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class WorkerPool:
         rollout_timeout: RolloutTimeout | None = None,
     ):
         self.counts, self.version = RolloutCounts(), -1
-        self._transport, self._length = transport, length
+        self._transport, self.length, self.workers = transport, length, workers
         self._rollout_timeout = rollout_timeout or RolloutTimeout()
         self._next_step = first_step
         self._free_steps: list[int] = []  # first steps of lost requests, to be requested again
@@ -208,7 +209,7 @@ class WorkerPool:
                     if self._free_steps:
                         step = self._free_steps.pop(0)
                     else:
-                        step, self._next_step = self._next_step, self._next_step + self._length
+                        step, self._next_step = self._next_step, self._next_step + self.length
                     request = RolloutRequest(worker, state.epoch, state.sequence, step)
                     if not state.pending:
                         state.waiting_since = time.monotonic()

@@ -163,6 +163,10 @@ class RemoteLoop(LearnLoop):
         """
         return {"policy_lag": self._lag}
 
+    def rows_of(self, agent: Any, steps: int) -> int:
+        """Return how many rows hold ``steps`` steps of each worker, whose rollouts are stored one after another."""
+        return (steps + self.pool.length) * self.pool.workers
+
     def abandon_episode(self) -> None:
         """Do nothing: the workers' unfinished episodes go on, because only the workers step these environments."""
 

@@ -2,6 +2,7 @@
 
 import time
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Counting
@@ -9,6 +10,7 @@ from refusals import refuses
 from transports import Here, Played
 
 from ddpg import DDPG, Callback, DDPGConfig, UsageError
+from ddpg.agents.diagnostics import Diagnostics
 from ddpg.workers.pool import WorkerPool
 from ddpg.workers.remote_loop import RemoteLoop, learning_from_workers, worker_spec_of
 from ddpg.workers.worker import WorkerDied
@@ -23,6 +25,23 @@ def remote(workers=2, length=10, make_env=Counting, **options):
     transport = Here(worker_spec_of(agent, make_env, workers, length, 0))
     agent.loop = RemoteLoop(agent, WorkerPool(transport, workers, length))
     return agent, transport
+
+
+def endless():
+    return gym.wrappers.TransformReward(Counting(10**6), lambda reward: 1.0)
+
+
+def test_diagnosed_returns_are_complete_although_workers_store_rollouts_in_turn():
+    """Rewards are 1, Q is 0 and γ = 0.5: a return of 7 steps is 2 − 1/64. A shorter one, completed by Q, is less."""
+    agent, _ = remote(4, make_env=endless, gamma=0.5, learning_starts=1000)
+    with agent:
+        with agent.session.as_default():
+            agent.critic.set_network_params([np.zeros_like(array) for array in agent.critic.get_network_params()])
+        agent.learn(200)
+        diagnostics = Diagnostics(agent)
+        found = diagnostics.measure(1000)
+        diagnostics.close()
+    assert found["discounted_return"] == pytest.approx(2 - 1 / 64)
 
 
 class Recorder(Callback):
