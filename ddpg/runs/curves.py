@@ -98,7 +98,7 @@ def learning_curves(
             for (env_id, label), members in groups.items()
         }
         for (env_id, label), members in groups.items():
-            _print_earlier_end(f"{env_id}, {label}", members)
+            _print_earlier_end(f"{env_id}, {label}", members, against)
     return [_curve(env_id, label, members, against, measure) for (env_id, label), members in groups.items()]
 
 
@@ -206,13 +206,15 @@ def _newest_per_seed(what: str, runs: Sequence[Run]) -> list[Run]:
     return kept
 
 
-def _print_earlier_end(what: str, runs: Sequence[Run]) -> None:
+def _print_earlier_end(what: str, runs: Sequence[Run], against: str) -> None:
     """Print which run ends before the others of its curve, because the curve ends there, too."""
-    first, last = (choose(runs, key=lambda run: run.steps[-1]) for choose in (min, max))
-    if first.steps[-1] < last.steps[-1]:
+    ends = [round(float(run.times(against)[-1]), 1) for run in runs]
+    first, last = min(ends), max(ends)
+    if first < last:
+        unit = against.removesuffix("s")
         told = (
-            f"{what}: drawn up to step {first.steps[-1]:,.0f}, the last evaluation of {first.path}; other seeds have "
-            f"evaluations up to step {last.steps[-1]:,.0f}"
+            f"{what}: drawn up to {unit} {first:,.10g}, the last evaluation of {runs[ends.index(first)].path}; other "
+            f"seeds have evaluations up to {unit} {last:,.10g}"
         )
         print_to_stderr(printable(told))
 

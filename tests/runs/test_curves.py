@@ -108,6 +108,20 @@ def test_a_run_that_ends_its_curve_early_is_named(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_over_seconds_the_run_that_takes_the_fewest_ends_the_curve(tmp_path, capsys):
+    """It may be the one with the most steps."""
+    slow = write_run(tmp_path, 1, [1.0, 2.0])
+    (slow / "metrics.csv").write_text("timesteps,seconds\n100,10\n200,20\n")
+    fast = write_run(tmp_path, 2, [1.0] * 20, seed=1)
+    (fast / "metrics.csv").write_text("timesteps,seconds\n100,0.6\n2000,12.5\n")
+    (curve,) = learning_curves(find_runs([tmp_path]), "seconds")
+    assert curve.times[-1] == 12.5
+    told = capsys.readouterr().err
+    assert str(fast) in told
+    assert str(slow) not in told
+    assert "12.5" in told
+
+
 @settings(max_examples=25)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=7), st.sampled_from(["iqm", "mean"]))
 def test_band_stays_within_the_seeds(values, measure):
