@@ -55,7 +55,8 @@ def milliseconds(session: tf.compat.v1.Session, fetches, feeds: dict) -> float:
 def milliseconds_compiled(session: tf.compat.v1.Session, compiled: list[tf.Tensor] | None, feeds: dict) -> float | None:
     """Return :func:`milliseconds` of tensors that XLA computes; ``None`` if it cannot, or if there are none."""
     if compiled is not None:
-        with contextlib.suppress(tf.errors.OpError):  # an op that XLA does not know
+        # Raised for an op that XLA does not know.
+        with contextlib.suppress(tf.errors.InvalidArgumentError, tf.errors.UnimplementedError):
             return milliseconds(session, compiled, feeds)
     return None
 
