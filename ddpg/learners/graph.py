@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.func_graph import FuncGraph
 
 from ddpg.algorithms.base import TD_ERRORS, Update, check_metrics
 from ddpg.compiler.lowering import ops_in_order
 from ddpg.errors import UsageError
+from ddpg.networks.own_layers import assignments, variable_of
 from ddpg.replay.minibatch import Batch, stored_dtype
 
 v1 = tf.compat.v1
@@ -172,24 +172,15 @@ def check_assignments(update: Update, made: int, fetches: Sequence[Any]) -> None
     Raises:
         UsageError: if there is such an op; the message names the variable.
     """
-    graph = v1.get_default_graph()
     run = {operation.name for operation in ops_in_order(fetches)}
-    run |= {variable.initializer.name for variable in v1.global_variables()}
-    for operation in graph.get_operations()[made:]:
-        if operation.type.startswith(("Assign", "ResourceApply", "ResourceScatter")) and operation.name not in run:
+    for operation in assignments(made):
+        if operation.name not in run:
             raise UsageError(
-                f"the update {type(update).__name__} assigns to {_variable_of(operation.inputs[0])}, and nothing waits "
+                f"the update {type(update).__name__} assigns to {variable_of(operation)}, and nothing waits "
                 "for that, so whether it is done would depend on the compiler; put what needs it, such as y or a "
                 "metric, inside `with tf.control_dependencies([assignment]):`, and read the new value there with "
                 "read_value()"
             )
-
-
-def _variable_of(handle: tf.Tensor) -> str:
-    """Return the name of a handle's variable, also inside functions, which capture the handle."""
-    while isinstance(handle.graph, FuncGraph):
-        handle = next(outer for outer, inner in handle.graph.captures if inner is handle)
-    return str(handle.op.name)
 
 
 def network_variables(update: Update) -> list[list[tf.Variable]]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
+from ddpg._tflearn import tflearn
 from ddpg.config.imports import name_of
 from ddpg.errors import UsageError, brief, own_code
 
@@ -25,8 +27,8 @@ def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
 
     Raises:
         UsageError: when the returned function is called, if ``network`` raises an exception, gives a variable a
-            regularizer, whose loss no update would descend, or does not return a float32 tensor with a row for each
-            state and fixed sizes of all other axes.
+            regularizer, whose loss no update would descend, assigns to a variable in inference mode, or does not return
+            a float32 tensor with a row for each state and fixed sizes of all other axes.
     """
     if network is None:
         return None
@@ -34,12 +36,19 @@ def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
 
     def layers(*inputs: tf.Tensor) -> tf.Tensor:
         before = len(v1.losses.get_regularization_losses())
+        made = len(v1.get_default_graph().get_operations())
         with own_code(f"{option}={name} on {_shapes(inputs)}", network):
             features = network(*inputs)
         if len(v1.losses.get_regularization_losses()) > before:
             raise UsageError(
                 f"{option}={name} gives a variable a regularizer, whose loss would not be trained; leave it out, and "
                 "use the option weight_decay or, for critics, critic_l2"
+            )
+        if not tf.get_static_value(tflearn.get_training_mode()) and (assigned := assignments(made)):
+            raise UsageError(
+                f"{option}={name} assigns to {variable_of(assigned[0])} in inference mode, so that acting and each use "
+                "of the network in an update, of its target too, would change the variable; assign only if "
+                "tf.get_static_value(tflearn.get_training_mode()), with tflearn of ddpg._tflearn"
             )
         _check_features(features, inputs, f"{option}={name}")
         return features
@@ -72,6 +81,25 @@ def shape_kept(option: str, function: Callable[..., Any]) -> Callable[..., tf.Te
         return result
 
     return checked
+
+
+def assignments(made: int) -> list[tf.Operation]:
+    """Return the ops of the default graph that assign to variables, without initialisers and the first ``made`` ops."""
+    initializers = {variable.initializer.name for variable in v1.global_variables()}
+    return [
+        operation
+        for operation in v1.get_default_graph().get_operations()[made:]
+        if operation.type.startswith(("Assign", "ResourceApply", "ResourceScatter"))
+        and operation.name not in initializers
+    ]
+
+
+def variable_of(assignment: tf.Operation) -> str:
+    """Return the name of the variable that an op assigns to, also inside functions, which capture its handle."""
+    handle = assignment.inputs[0]
+    while isinstance(handle.graph, FuncGraph):
+        handle = next(outer for outer, inner in handle.graph.captures if inner is handle)
+    return str(handle.op.name)
 
 
 def try_networks(networks: Iterable[Any], session: Any, options: str) -> None:

@@ -1,5 +1,7 @@
 """Custom hidden layers, however they create variables: all applications share weights, and the target has its own."""
 
+import functools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -228,6 +230,30 @@ def test_a_mistake_in_a_critics_function_is_a_one_line_error():
             return tf.reduce_mean(by_name(states, actions), axis=0, keepdims=True)
 
         DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, critic_network=one_row)
+
+
+def moving_mean(states, actions=None, *, also_acting=False):
+    """Subtract a moving average of the inputs, which moves in training mode."""
+    x = states if actions is None else tf.concat([states, actions], axis=1)
+    mean = v1.get_variable("mean", [int(x.shape[-1])], initializer=v1.zeros_initializer(), trainable=False)
+    moves = also_acting or tf.get_static_value(tflearn.get_training_mode())
+    moved = 0.9 * mean + 0.1 * tf.reduce_mean(x, axis=0) if moves else mean
+    with tf.control_dependencies([mean.assign(moved)] if moves else []):
+        return dense(x - moved)
+
+
+def test_an_assignment_in_inference_mode_is_refused():
+    """Each predict would change the variable, and what an update computes would depend on the driver."""
+    for option in ("actor_network", "critic_network"):
+        with refuses(UsageError, f"{option} {option.partition('_')[0]}/mean get_training_mode"):
+            own = {option: functools.partial(moving_mean, also_acting=True)}
+            DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, **own), 0)
+    agent = agent_of(moving_mean, jit=False)
+    agent.update(1)
+    before = agent.get_parameters()
+    assert all(before[f"{network}/mean:0"].any() for network in ("actor", "critic"))
+    agent.predict(np.ones(3))
+    assert all((value == before[name]).all() for name, value in agent.get_parameters().items())
 
 
 @pytest.mark.parametrize("options", [{"compiler": "xla"}, {}], ids=str)
