@@ -37,6 +37,11 @@ def test_the_lowest_llvmlite_parses_the_native_compilers_code():
     assert [*map(int, PINS["llvmlite"].split("."))] >= [0, 45, 1]
 
 
+def test_the_lowest_xdist_knows_the_options_that_pytest_is_given():
+    """It knows --no-loadscope-reorder from 3.8.0 on; with an earlier one no test starts."""
+    assert [*map(int, PINS["pytest-xdist"].split("."))] >= [3, 8, 0]
+
+
 def test_continuous_integration_installs_the_lowest_and_every_extra():
     text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     assert "--constraint constraints/lowest.txt" in text
