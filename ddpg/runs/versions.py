@@ -9,19 +9,20 @@ from collections.abc import Mapping
 import numpy as np
 
 _ALWAYS = ("ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy", "llvmlite")
-# Packages that environments compute with, by the module that they import.
+# Packages that environments compute with, and the modules that they import from them.
 _ENGINES = {
     "mujoco": "mujoco",
-    "Box2D": "box2d",
-    "dm_control": "dm-control",
-    "gymnasium_robotics": "gymnasium-robotics",
+    "box2d": "Box2D",
+    "box2d-py": "Box2D",  # installed by 'gymnasium[box2d]' of older versions
+    "dm-control": "dm_control",
+    "gymnasium-robotics": "gymnasium_robotics",
     "envpool": "envpool",
 }
 
 
 def versions_here() -> dict[str, str]:
     """Return the versions of Python, of the packages that compute, and of the physics engines imported so far."""
-    names = [*_ALWAYS, *(package for module, package in _ENGINES.items() if module in sys.modules)]
+    names = [*_ALWAYS, *(package for package, module in _ENGINES.items() if module in sys.modules)]
     found = {"python": platform.python_version()}
     for name in names:
         try:

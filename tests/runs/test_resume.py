@@ -497,3 +497,20 @@ def test_the_version_of_a_physics_engine_is_recorded(monkeypatch):
     assert versions_here() == before | {"mujoco": "4.0"}
     assert differences(before, versions_here()) == differences(versions_here(), before) == ""
     assert differences({"mujoco": "3.1", "numpy": "2"}, {"mujoco": "4.0", "numpy": "2"}) == "mujoco 3.1 there, 4.0 here"
+
+
+def test_box2ds_version_is_recorded_under_both_names_of_its_package(monkeypatch):
+    """The extra 'box2d' of gymnasium 1.1 installs box2d-py, and that of 1.4 box2d."""
+    monkeypatch.setitem(sys.modules, "Box2D", sys)
+    version = importlib.metadata.version
+    for package in ("box2d", "box2d-py"):
+        installed = {"box2d": None, "box2d-py": None} | {package: "2.3"}
+
+        def only_one(name, installed=installed):
+            if name in installed and installed[name] is None:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return installed.get(name) or version(name)
+
+        monkeypatch.setattr(importlib.metadata, "version", only_one)
+        recorded = versions_here()
+        assert {name: recorded.get(name) for name in installed} == installed
