@@ -413,7 +413,10 @@ ddpg.DDPG(gymnasium.make("Pendulum-v1"), ddpg.DDPGConfig(hidden=(4,), jit=False)
     variables = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.endswith("then\n"), done.stderr
+    # TensorFlow 2.18 ignores its log level when it says at a process's first run of a session that it does nothing.
+    ignored = ("WARNING: All log messages before absl::InitializeLog()", "mlir_graph_optimization_pass.cc")
+    shown = [line for line in done.stderr.splitlines() if not any(text in line for text in ignored)]
+    assert shown[-1] == "then", done.stderr
     assert "no runs yet" in done.stdout
 
 

@@ -310,7 +310,7 @@ def test_a_saturated_tanh_head_stays_inside_a_box_whose_bounds_are_rounded(sessi
     actor.set_network_params([np.full((1, 3), 100, np.float32), np.zeros(3, np.float32)])
     least, most, between = actor.predict([[-1], [1], [0.002]])
     np.testing.assert_array_equal([least, most], [space.low, space.high])
-    np.testing.assert_allclose(between, middle + half_range * np.tanh(0.2), rtol=1e-6)
+    np.testing.assert_allclose(between, middle + half_range * np.tanh(0.2), atol=1e-6)
     biases = actor.get_gradients([[0.002]], np.ones((1, 3)))[1]
     np.testing.assert_allclose(biases, -half_range * (1 - np.tanh(0.2) ** 2), rtol=1e-5)
 
