@@ -69,6 +69,7 @@ MISTAKES = [
     (BOX + "--conf-file hyper.yml", "--config"),
     (BOX + "--progress", "--progress-bar"),
     (BOX + "-P", "--progress-bar"),
+    (BOX + "--no-progress", "--no-progress-bar"),
     (BOX + "--num-threads 2", "--threads"),
     (BOX + "--env-kwargs g:9.8", "module:Id"),
     (BOX + "--gym-packages gymnasium_robotics", "gymnasium_robotics:FetchReach-v4"),

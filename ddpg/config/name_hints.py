@@ -168,7 +168,7 @@ _RENAMED: dict[tuple[str, ...], str] = {
     ("checkpoint",): "ckpt checkpoint_path load_checkpoint load_step load_best load_last_checkpoint "
     "load_checkpoint_step",
     ("config",): "config_file conf conf_file cfg hyperparams_file yaml_file",
-    ("progress_bar",): "progress p no_progress",
+    ("progress_bar",): "progress p",
     ("critic_hidden",): "qf critic_hidden_size critic_hidden_sizes critic_hidden_dim critic_hidden_dims critic_layers "
     "critic_units critic_net_arch",
     ("hidden",): "net_arch hidden_size hidden_sizes hidden_dim hidden_dims hidden_units hidden_layers layers hid "
@@ -295,7 +295,7 @@ _ADVICE: dict[str, str] = {
     "leave it out: two runs of one seed are the same (docs/reliability.md)": "torch_deterministic seed_everything "
     "cudnn_deterministic",
     _NO_NOISE: "deterministic stochastic eval_mode no_noise",
-    "leave it out, or say less with --no-progress-bar": "verbose verbosity v quiet silent log_level debug",
+    "leave it out, or say less with --no-progress-bar": "verbose verbosity v quiet silent log_level debug no_progress",
     "leave it out: metrics.csv in the run directory grows by itself": "log_interval log_freq print_freq log_every "
     "logging_frequency",
     _NUMBERED: "exp_name experiment_name run_name name uuid tag experiment save_name",
