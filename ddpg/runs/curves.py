@@ -146,6 +146,8 @@ def trimmed_mean(values: np.ndarray, cut: float, axis: int) -> np.ndarray:
 
 def centre_and_interval(values: np.ndarray, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the measure of ``[seeds, T]`` and the ends of its 95 % bootstrap interval, each ``[T]``."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
     cut = 0.25 if measure == "iqm" else 0.0
     chosen = np.random.default_rng(0).integers(0, len(values), (_RESAMPLES, len(values)))
     resampled = trimmed_mean(values[chosen], cut, axis=1)
@@ -157,7 +159,7 @@ def _curve(env_id: str, label: str, runs: Sequence[Run], against: str, measure: 
     times = [run.times(against) for run in runs]
     grid = np.unique(np.concatenate(times))
     grid = grid[(grid >= max(t[0] for t in times)) & (grid <= min(t[-1] for t in times))]
-    if len(grid) > _POINTS:
+    if len(grid) > _POINTS and len(runs) > 1:
         grid = np.linspace(grid[0], grid[-1], _POINTS)
     if not len(grid):  # the seeds' time ranges do not overlap: take the latest first evaluation
         grid = np.array([max(t[0] for t in times)])

@@ -108,6 +108,15 @@ def test_a_run_that_ends_its_curve_early_is_named(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_single_run_is_drawn_with_all_of_its_evaluations(tmp_path):
+    """One dip among 301 evaluations, in none of 200 equal steps."""
+    returns = [100.0] * 301
+    returns[100] = 0.0
+    write_run(tmp_path, 1, returns)
+    (curve,) = learning_curves(find_runs([tmp_path]))
+    assert [*curve.centre] == [*curve.low] == [*curve.high] == returns
+
+
 def test_over_seconds_the_run_that_takes_the_fewest_ends_the_curve(tmp_path, capsys):
     """It may be the one with the most steps."""
     slow = write_run(tmp_path, 1, [1.0, 2.0])
