@@ -201,7 +201,7 @@ def dormant_share(activations: Sequence[np.ndarray], tau: float = DORMANT) -> fl
     return dormant / units
 
 
-def feature_rank(features: np.ndarray, left_out: float = RANK_LEFT_OUT) -> int:
+def feature_rank(features: np.ndarray, left_out: float = RANK_LEFT_OUT) -> float:
     """Return the effective rank of features ``[B, f]``, srank of Kumar et al. 2021 (arXiv 2010.14498, section 3).
 
         min {k: Σ_{i≤k} σᵢ / Σᵢ σᵢ ≥ 1 − δ},    σ₁ ≥ σ₂ ≥ ... the singular values
@@ -211,8 +211,10 @@ def feature_rank(features: np.ndarray, left_out: float = RANK_LEFT_OUT) -> int:
         left_out: δ.
 
     Returns:
-        k; 0 if all features are 0.
+        k; 0 if all features are 0; NaN if one is not finite.
     """
+    if not np.isfinite(features).all():
+        return math.nan
     singular = np.linalg.svd(features.astype(np.float64), compute_uv=False)
     if not singular.any():
         return 0

@@ -77,6 +77,12 @@ def test_feature_rank_counts_directions_not_units():
     assert feature_rank(np.zeros((4, 3), np.float32)) == 0
 
 
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+def test_features_that_overflow_have_no_rank(number):
+    """NumPy's singular values would raise LinAlgError, and end the run."""
+    assert np.isnan(feature_rank(np.float32([[1.0, 2.0], [3.0, number]])))
+
+
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 6)), elements=st.floats(-9, 9)))
 def test_feature_rank_is_at_most_the_smaller_side(features):
     assert 0 <= feature_rank(features) <= min(features.shape)
