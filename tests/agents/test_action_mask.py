@@ -329,8 +329,14 @@ def test_random_actions_are_uniform_among_the_allowed(step):
 # -- learning ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["RoomsInfo-v0", "RoomsDict-v0"])
-@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "n_envs"),
+    [
+        ("RoomsInfo-v0", 1),
+        ("RoomsDict-v0", 3),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("RoomsInfo-v0", 3), ("RoomsDict-v0", 1))),
+    ],
+)
 def test_learning_never_takes_a_forbidden_action(name, n_envs, steps, tmp_path):
     run = ddpg.train(
         name,

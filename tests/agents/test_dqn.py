@@ -283,8 +283,14 @@ BY_HAND = {
 }
 
 
+# Slow: the code that reads a shared option is shared, and is tested with DDPG.
 @pytest.mark.parametrize(
-    "field", [f.name for f in dataclasses.fields(DQNConfig) if f.name not in {*BY_HAND, *ELSEWHERE}]
+    "field",
+    [
+        pytest.param(f.name, marks=[pytest.mark.slow] * (f.name in SHARED_CHANGES))
+        for f in dataclasses.fields(DQNConfig)
+        if f.name not in {*BY_HAND, *ELSEWHERE}
+    ],
 )
 def test_every_option_changes_what_is_learned(field):
     fused = field in ("updates_per_call", "td_target", "clip_delta", "jit")

@@ -82,11 +82,11 @@ def learned(**options):
     return np.concatenate([*map(np.ravel, weights(DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(50)))])
 
 
-# Compilers receive rates, not schedules, so XLA is tested with one schedule.
+# Slow with XLA: compilers receive rates, not schedules.
 @pytest.mark.parametrize(
     ("name", "compiler"),
     [
-        pytest.param(name, compiler, marks=[pytest.mark.slow] * (compiler == "xla" and name != "linear"))
+        pytest.param(name, compiler, marks=[pytest.mark.slow] * (compiler == "xla"))
         for name in SCHEDULES
         if name != "constant"
         for compiler in ("native", "xla")

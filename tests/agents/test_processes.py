@@ -125,6 +125,7 @@ forked("after")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_learning_works_in_a_fork_made_before_tensorflow_is_used_and_is_refused_after():
     command = [sys.executable, "-c", AFTER_A_FORK]

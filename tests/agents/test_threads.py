@@ -56,7 +56,7 @@ def steps_of_adam(agent, network):
 @pytest.mark.parametrize(
     "options",
     [
-        {"compiler": "native", "threads": 1},
+        pytest.param({"compiler": "native", "threads": 1}, marks=pytest.mark.slow),
         {"compiler": "native", "threads": 2},
         pytest.param({"compiler": "xla"}, marks=pytest.mark.slow),
         {"jit": False},
@@ -260,6 +260,7 @@ def test_random_interleavings(overlap, tmp_path):
     DDPG.load(tmp_path / "saved").update(1)
 
 
+@pytest.mark.slow
 def test_agents_in_threads_give_the_results_of_one_thread():
     """Created in one thread, used in another, closed in a third, while an agent of another kind runs."""
     made, results = {}, {}

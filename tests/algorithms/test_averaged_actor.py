@@ -59,10 +59,10 @@ def test_one_step_by_hand(graph, session):
 # All drivers of a delayed actor; moving statistics with one driver that runs the graph. The last two variants have
 # another actor loss, which the average does not depend on.
 FOLLOWED = [
-    *((variant, "native") for variant in ("ddpg", "online")),
+    ("ddpg", "native"),
     *(
         pytest.param(variant, "native", marks=pytest.mark.slow)
-        for variant in ("td3", "crossq", "td3+bc", "inverting, surrogate")
+        for variant in ("online", "td3", "crossq", "td3+bc", "inverting, surrogate")
     ),
     *(
         pytest.param("td3", driver, marks=[pytest.mark.slow] * (driver == "xla"))
@@ -124,7 +124,13 @@ def test_disabled_there_is_no_average():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"normalize_observations": True}, {"norm": "renorm", "policy_delay": 2, "hidden": (6,)}], ids=str
+    "options",
+    [
+        {},
+        {"normalize_observations": True},
+        pytest.param({"norm": "renorm", "policy_delay": 2, "hidden": (6,)}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_the_average_predicts_and_the_actor_explores(options):
     agent = agent_with(actor_average=20, noise_scale=0.0, learning_starts=0, **options)
@@ -160,6 +166,7 @@ def test_a_network_without_a_numpy_program():
     np.testing.assert_allclose(agent.predict(STATES)[0], of_average, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_loaded_agent_continues_with_the_same_bits(tmp_path):
     agent = agent_with(actor_average=20, norm="renorm", hidden=(6,), **DRIVERS["native"])
     agent.update(5)

@@ -44,7 +44,7 @@ def joint(weights, inputs, epsilon, preactivation=False):
     [
         ("renorm", 1e-3, "none"),
         pytest.param("renorm_soft", 1.0, "none", marks=pytest.mark.slow),
-        ("renorm_preactivation", 1.0, "none"),
+        pytest.param("renorm_preactivation", 1.0, "none", marks=pytest.mark.slow),
         ("renorm", 1e-3, "joint_ema"),
     ],
 )
@@ -177,7 +177,7 @@ def test_pre_activations_of_every_hidden_layer_have_mean_0_and_deviation_1(sessi
 
 
 @pytest.mark.parametrize(
-    "norm", [pytest.param(norm, marks=[pytest.mark.slow] * (norm == "renorm_soft")) for norm in RENORMS]
+    "norm", [pytest.param(norm, marks=[pytest.mark.slow] * (norm != "renorm_preactivation")) for norm in RENORMS]
 )
 def test_a_renormalised_actor_acts_in_numpy(norm):
     box = gym.spaces.Box(-1, 1, (1,))

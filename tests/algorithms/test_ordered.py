@@ -49,7 +49,10 @@ CONFIGS = {
 
 
 # Slow: other cases read and write the same variables, and more.
-LONG = ("td3, batch norm", "crossq", "crossq, distributional")
+LONG = (
+    *("ddpg, batch norm", "td3, batch norm", "td3+bc, batch norm", "online, batch norm"),
+    *("crossq", "crossq, categorical", "crossq, distributional"),
+)
 
 
 def whole_update(config):

@@ -246,6 +246,7 @@ def test_correct_td_paths_are_not_warned_of(path):
         updated(td_target=path)
 
 
+@pytest.mark.slow
 def test_checking_a_td_path_does_not_change_training():
     changes = {"norm": "batch", "bounding": "squashing", "critic_norm": "renorm"}
     one, other = (updated(td_target=path, **changes).get_parameters() for path in (td_down, td.stop_gradient))

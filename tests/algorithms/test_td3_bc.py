@@ -271,7 +271,9 @@ def test_a_checkpoint_without_the_count_of_own_steps_uses_the_memorys_size(tmp_p
     assert cloning_of(DDPG.load(tmp_path / "saved")) == pytest.approx(0.5**0.5)
 
 
-@pytest.mark.parametrize("path", POLICY_GRADIENTS)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=[pytest.mark.slow] * (path == "direct")) for path in POLICY_GRADIENTS]
+)
 def test_the_diagram_of_td3_bc(path):
     """The replayed actions feed the actor's step; λ depends on the critic's weights, but its gradient is stopped."""
     with gym.make("Pendulum-v1") as env:

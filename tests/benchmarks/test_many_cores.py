@@ -62,6 +62,7 @@ def test_bfloat16_variants_use_their_instructions():
         assert f"{instruction}(" in text
 
 
+@pytest.mark.slow
 def test_a_large_variable_is_replaced_by_one_with_the_same_deviation(exported, monkeypatch):
     monkeypatch.setattr(many_cores, "STORED", 10)
     description = many_cores.exported(SMALL, Way(FLOAT32, 1))

@@ -108,6 +108,7 @@ def test_times_are_per_repetition(monkeypatch):
 TINY = Task("Pendulum-v1", (8, 8), 8, 0.99, 100)
 
 
+@pytest.mark.slow
 def test_a_part_of_an_update_leaves_out_the_other_kernels():
     """Passes change the weights, products alone do not; ``steps`` always holds the complete schedule."""
     moved = {}

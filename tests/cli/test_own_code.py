@@ -309,7 +309,9 @@ def test_an_algorithm_for_other_actions_is_refused(folder, capsys):
         raise UsageError(stderr_line(capsys))
 
 
-@pytest.mark.parametrize("flags", ["--policy-gradient own_code:down", "--td-target own_code:td_up"])
+@pytest.mark.parametrize(
+    "flags", ["--policy-gradient own_code:down", pytest.param("--td-target own_code:td_up", marks=pytest.mark.slow)]
+)
 def test_a_wrong_sign_is_warned_about_in_one_line(flags, folder):
     with pytest.warns(UserWarning, match=flags.rpartition(":")[2]) as caught:
         assert status_of(f"{TRAIN} {flags} {ALLOW}") == 0
@@ -361,7 +363,7 @@ def test_a_run_equals_that_of_python_and_its_files_hold_the_names(trained, own_c
     [
         "evaluate {} --episodes 1",
         "resume {} --total-timesteps 80 --no-progress-bar",
-        "record {} -o a.gif",
+        pytest.param("record {} -o a.gif", marks=pytest.mark.slow),
         "export {}",
     ],
 )
@@ -451,9 +453,8 @@ def test_a_network_that_xla_cannot_compile_is_one_line(folder, capsys):
 # -- algorithms -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["CautiousConfig", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Cautious", "Careful"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["CautiousConfig", "Cautious", "Careful"])
 def test_an_algorithm_is_named_by_variable_config_class_or_registered_name(name, folder, made_once, capsys):
     plain = weights(made_once(""))
     off = weights(made_once(f"--algorithm own_code:Cautious {ALLOW}"))

@@ -260,7 +260,9 @@ def test_products(compiled_products, shape, workers, transposed):
 COLUMNS = 2, 3, 6, 7, 12, 17, 23, 39, 47, 48  # for vectors of 16 in panels of two, and of 8 and 4
 
 
-@pytest.mark.parametrize("transposed", TRANSPOSED)
+@pytest.mark.parametrize(
+    "transposed", [TRANSPOSED[0], *(pytest.param(one, marks=pytest.mark.slow) for one in TRANSPOSED[1:])]
+)
 def test_a_columns_bits_do_not_depend_on_the_number_of_columns(compiled_products, transposed, rng):
     """31 rows are several tiles; writing past the last column would overwrite the next row."""
     one, other = rng.normal(size=(31, 19)).astype(np.float32), rng.normal(size=(19, COLUMNS[-1])).astype(np.float32)

@@ -62,10 +62,10 @@ CONFIGS = {
 @pytest.mark.parametrize(
     ("name", "workers"),
     [
-        *(("ddpg", 3), ("joint pass", 2)),
+        ("ddpg", 3),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("ddpg", 2), *itertools.product(("td3", "plus"), (2, 3)))
+            for case in (("ddpg", 2), ("joint pass", 2), *itertools.product(("td3", "plus"), (2, 3)))
         ),
     ],
 )

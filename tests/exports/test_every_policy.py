@@ -186,7 +186,22 @@ def check_exports(agent, case: Case, folder) -> None:
 PAIRWISE = pairwise(AXES)
 
 
-@pytest.mark.parametrize("case", PAIRWISE, ids=lambda case: "-".join(map(str, case)))
+def values_in(cases: list[Case]) -> list[set]:
+    """Return the values of each axis, except for the presets, that occur in the cases."""
+    return [set(values) for values in zip(*(case[1:] for case in cases), strict=True)]
+
+
+# The first of them have every value of these axes; the others are slow.
+FAST = next(count for count in itertools.count(1) if values_in(PAIRWISE[:count]) == values_in(PAIRWISE))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id="-".join(map(str, case)), marks=[pytest.mark.slow] * (number >= FAST))
+        for number, case in enumerate(PAIRWISE)
+    ],
+)
 def test_pairwise_combinations(case, tmp_path):
     """With weights at random: building the updates takes longer than all the rest."""
     check_exports(with_random_weights(train(case, STEPS // 2)), case, tmp_path)

@@ -213,8 +213,13 @@ def with_loss(loss):
     [
         ({"mine": without_the_first}, {}, "td_target=mine None W:0"),
         ({}, {"mine": lambda actor, critic, states: None}, "'mine' None gradient"),
-        ({"mine": with_loss(in_float32)}, {}, "loss float64 test_compare_custom_paths.py"),
-        ({"mine": with_loss(per_sample)}, {}, "loss float64 (None, 1) reduce_mean"),
+        pytest.param(
+            *({"mine": with_loss(in_float32)}, {}, "loss float64 test_compare_custom_paths.py"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *({"mine": with_loss(per_sample)}, {}, "loss float64 (None, 1) reduce_mean"), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_path_that_lacks_a_gradient_and_a_loss_that_is_no_number_of_float64_are_refused(

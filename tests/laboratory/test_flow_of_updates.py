@@ -132,6 +132,7 @@ def custom_target(q, target, variables):
     return list(zip(tf.gradients(loss, variables), variables, strict=True))
 
 
+@pytest.mark.slow
 def test_a_custom_path_is_traced():
     for options in ({}, {"n_critics": 2}):
         assert trace(td_target=custom_target, **options)["critic"] == trace(**options)["critic"]

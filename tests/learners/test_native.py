@@ -71,6 +71,7 @@ LONG = (
         "td3+bc",
     ),
     *("clipped, softplus", "residual gradient", "surrogate, output delta, momentum", "cloning alone"),
+    *("projections", "distributional"),
 )
 
 
@@ -204,6 +205,7 @@ def test_an_update_by_several_threads():
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_xla_compiles_what_cannot_be_translated():
     agent = agent_with(activation=tf.sin)
     assert isinstance(agent.updater.learner, XLALearner)

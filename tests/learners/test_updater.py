@@ -60,7 +60,7 @@ def test_step_by_step_gives_the_same_metrics():
         ((64, 64), 64, "auto", NativeLearner),  # 10 * 64 * 9,027 weights: 6 million operations
         ((256, 256), 256, "auto", XLALearner),  # 10 * 256 * 134,403: 344 million
         ((64, 64), 64, "xla", XLALearner),
-        ((256, 256), 256, "native", NativeLearner),
+        pytest.param((256, 256), 256, "native", NativeLearner, marks=pytest.mark.slow),
     ],
 )
 def test_with_a_gpu_small_updates_stay_on_the_processor(monkeypatch, hidden, batch_size, compiler, learner):
@@ -101,7 +101,8 @@ def test_clipping_the_norm_of_a_zero_gradient_gives_zero(compiler, options):
 @pytest.mark.parametrize(
     ("network", "driver"),
     [
-        *((network, "native") for network in ("actor", "critic", "critic_1")),
+        *((network, "native") for network in ("critic", "critic_1")),
+        pytest.param("actor", "native", marks=pytest.mark.slow),
         *(("critic_1", driver) for driver in ("stepped", "uncompiled")),
         ("critic", "xla"),
     ],

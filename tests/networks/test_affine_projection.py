@@ -99,7 +99,7 @@ def three_updates(agent):
 # The native compiler is tested with a norm without offsets here, and with one that has them below.
 NATIVE = ("rms",)
 # Built like those above, or like one of these.
-ALIKE = ("layer", "rms", "batch", "renorm_soft", "renorm_preactivation")
+ALIKE = ("layer", "rms", "batch", "renorm_soft", "renorm_preactivation", "residual")
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ALIKE)) for kind in ALL])
@@ -138,7 +138,17 @@ def test_the_step_is_unchanged_before_the_projection(driver, one_step):
 
 
 @pytest.mark.parametrize(
-    ("norm", "driver"), [*((norm, "uncompiled") for norm in NORMS), ("layer", "stepped"), ("layer", "xla")]
+    ("norm", "driver"),
+    [
+        *(
+            pytest.param(
+                norm, "uncompiled", marks=[pytest.mark.slow] * (norm in ("renorm_soft", "renorm_preactivation"))
+            )
+            for norm in NORMS
+        ),
+        ("layer", "stepped"),
+        pytest.param("layer", "xla", marks=pytest.mark.slow),
+    ],
 )
 def test_norms_of_a_q_network(norm, driver):
     """The native compiler does not support DQN."""
@@ -191,6 +201,7 @@ def test_with_weight_projection():
         np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_networks_without_norms_are_unchanged():
     """With ``critic_norm`` alone, the actor has no gains to scale."""
     agent = agent_with(affine_projection=True, critic_norm="layer", **FAST)
@@ -234,6 +245,7 @@ def test_norms_in_custom_layers(session):
     np.testing.assert_array_equal(found["created_1/beta"], 1)
 
 
+@pytest.mark.slow
 def test_custom_layers_are_projected_although_the_options_name_no_norm():
     agent = agent_with(affine_projection=True, actor_network=own_norms, **FAST)
     agent.update(2)

@@ -87,6 +87,7 @@ def test_options_out_of_range(tmp_path, change, message):
     refused(tmp_path, message, config=SMALL.replace(**change))
 
 
+@pytest.mark.slow
 def test_a_refused_run_ends_the_processes_of_its_vector(tmp_path):
     """Though the exception, which holds the frames in which the vector was made, is kept, as in a notebook."""
     vector = {"env_id": "faulty_envs:faulty/None-v0", "n_envs": 2, "vectorization": "async"}
@@ -239,6 +240,7 @@ def limited(tmp_path):
     return functools.partial(train, "Limited-v0", IDLE, root=tmp_path, **LIMITED)
 
 
+@pytest.mark.slow
 def test_the_default_interval_does_not_cut_episodes(limited):
     """A twentieth of the run, at least one episode (in a vector, two per environment), and at most the run."""
     for total, n_envs, interval in ((800, 1, 40), (200, 1, 30), (10, 1, 10), (500, 4, 240), (100, 4, 100)):

@@ -102,6 +102,7 @@ def test_the_resume_command_of_an_interrupted_run(harbour, capsys, monkeypatch):
     assert first == ["ddpg", "resume", "my runs/Harbour-v0/2", "--allow-import", "harbour"]
 
 
+@pytest.mark.slow
 def test_the_resume_command_after_an_environments_fault(harbour, capsys, monkeypatch):
     assert trained("--total-timesteps", "5", "--evaluation-interval", "5") == 0
     monkeypatch.setattr(harbour(), "at", 37)

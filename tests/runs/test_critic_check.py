@@ -149,6 +149,7 @@ def test_a_trained_critic_orders_actions():
     assert found.gain.low > 0
 
 
+@pytest.mark.slow
 def test_states_are_a_returns_length_from_a_time_limit():
     """0.9^44 < 0.01: of 200 steps, states are among the first 156, and with γ = 0.99 in the first half."""
     env = Aim(length=200, truncates=True)

@@ -95,7 +95,9 @@ def send(number):
 
 
 @pytest.mark.usefixtures("hangup_not_ignored")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_a_signal_ends_a_run_and_it_resumes_exactly(number, uninterrupted, at, tmp_path, capsys):
     before = signal.getsignal(number)
     at(40, lambda: send(number))

@@ -73,6 +73,7 @@ def test_the_panels_show_the_columns_of_the_tables(diagnosed, drawn, tmp_path):
         check(line, f"{network}_dead_share")
 
 
+@pytest.mark.slow
 def test_every_panel_is_labelled_and_all_share_the_x_axis(diagnosed, drawn, tmp_path):
     plot_diagnostics(read_run(diagnosed), tmp_path / "picture.svg")
     figure = drawn[0]

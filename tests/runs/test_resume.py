@@ -156,7 +156,7 @@ def uninterrupted(tmp_path_factory):
 # Slow: the others cover most of what these test.
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[pytest.mark.slow] * (case in ("images", "parameters"))) for case in CASES],
+    [pytest.param(case, marks=[pytest.mark.slow] * (case in ("images", "parameters", "hindsight"))) for case in CASES],
 )
 def test_a_run_killed_twice_ends_as_if_never_interrupted(case, uninterrupted, tmp_path, monkeypatch):
     env_id, config = CASES[case]
@@ -227,7 +227,8 @@ def test_diagnostics_do_not_change_a_run(case, uninterrupted, diagnosed):
     assert not (uninterrupted(case) / "diagnostics.csv").exists()
 
 
-@pytest.mark.parametrize("case", [FIRST, pytest.param("vector", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [FIRST, "vector"])
 def test_diagnostics_do_not_depend_on_interruptions(case, diagnosed, tmp_path, monkeypatch):
     env_id, config = CASES[case]
     blow(monkeypatch, None)

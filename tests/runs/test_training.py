@@ -220,7 +220,11 @@ def first_branch(registered, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("returns", "best"),
-    [((4.0, 0.0), 1200), pytest.param((2.5, 0.0), 1200, marks=pytest.mark.slow), ((0.5, 2.5), 1500)],
+    [
+        ((4.0, 0.0), 1200),
+        pytest.param((2.5, 0.0), 1200, marks=pytest.mark.slow),
+        pytest.param((0.5, 2.5), 1500, marks=pytest.mark.slow),
+    ],
     ids=["better than before", "at the same step", "later"],
 )
 def test_the_best_checkpoint_of_a_discarded_branch_is_replaced(returns, best, first_branch, tmp_path):
@@ -266,7 +270,7 @@ def test_the_largest_seed_trains_and_is_evaluated(tmp_path):
     assert main(["evaluate", str(run), "--episodes", "1"]) == 0
 
 
-@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("taken", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_that_is_renamed_during_training_writes_to_no_other(taken, tmp_path, monkeypatch):
     """It stops at the next checkpoint, and can be resumed at its new path."""
     Scripted.returns, Scripted.resets = (1.0, 3.0, 2.0, 2.5), ()

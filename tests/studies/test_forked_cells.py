@@ -80,6 +80,7 @@ def test_a_terminated_cell_saves(server, tmp_path):
     cell.terminate()  # has no effect on an ended cell
 
 
+@pytest.mark.slow
 def test_a_program_that_outlives_its_cell_does_not_keep_its_lock(tmp_path, monkeypatch):
     """A simulator that an environment starts inherits the cell's output, but not its lock."""
     (tmp_path / "simulated.py").write_text(

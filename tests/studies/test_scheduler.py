@@ -378,6 +378,7 @@ gymnasium.register("Own-v0", Counting)
 """
 
 
+@pytest.mark.slow
 def test_a_module_in_the_working_directory_shadows_no_other(tmp_path):
     """An environment's module is still found there, as by ``ddpg train``."""
     (tmp_path / "own.py").write_text(OWN)
