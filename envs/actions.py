@@ -1,4 +1,4 @@
-"""Parameterised action spaces: a discrete choice, and a parameter vector for each choice."""
+"""Read the actions that an environment is given: numbers, or a discrete choice with parameters for each choice."""
 
 import math
 import operator
@@ -10,6 +10,14 @@ from gymnasium import spaces
 from ddpg.errors import UsageError
 
 Bounds = Sequence[tuple[float, float]]
+
+
+def numbers_in(action) -> np.ndarray:
+    """Return the numbers of an action, float64; none, of shape (0,), if it has something else in it."""
+    try:
+        return np.asarray(action, np.float64)
+    except (TypeError, ValueError):
+        return np.zeros(0)
 
 
 class NamedActions:

@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from ddpg.errors import UsageError, brief, did_you_mean, without_opengl
 
+from .actions import numbers_in
 from .control_suite_tasks import TASKS
 from .render_modes import checked_mode
 
@@ -99,7 +100,7 @@ class ControlSuiteEnv(gym.Env):
         self._check_open("step")
         if not self._running:
             raise gym.error.ResetNeeded("call reset() before step()")
-        wanted = np.asarray(action, np.float64)
+        wanted = numbers_in(action)
         if wanted.shape != self._low.shape or not np.isfinite(wanted).all():
             raise UsageError(
                 f"action={brief(action)} is not an action of {self._name}; expected {self._low.size} finite numbers, "

@@ -9,6 +9,7 @@ from scipy import linalg
 
 from ddpg.errors import UsageError, brief
 
+from .actions import numbers_in
 from .lqr_picture import draw
 from .render_modes import checked_mode
 
@@ -81,9 +82,9 @@ class LQREnv(gym.Env):
 
     def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Apply a force for one time step; ``info["action_clipped"]`` says whether it was clipped to its box."""
-        wanted = np.asarray(action, np.float64)
+        wanted = numbers_in(action)
         if wanted.shape not in ((), (1,)) or not np.isfinite(wanted).all():
-            raise UsageError(f"action={action!r} must be one finite number, a force (N), of shape (1,)")
+            raise UsageError(f"action={brief(action)} must be one finite number, a force (N), of shape (1,)")
         wanted = wanted.reshape(1)
         force = np.clip(wanted, self.action_space.low, self.action_space.high)
         reward = -float(self._x @ self.Q @ self._x + force @ self.R @ force)

@@ -314,9 +314,8 @@ def _refuse_failures(tuned: "TuningOutcome", wanted: int) -> None:
     failed = [trial for trial in tuned.trials if trial.state == "failed"]
     if tuned.failed:
         cell, why = next(iter(tuned.failed.items()))
-        raise CellsFailed(
-            f"{len(tuned.failed)} cells of the comparison failed, {cell} with: {why}; the same command tries them again"
-        )
+        counted = f"{len(tuned.failed)} cell{'s' * (len(tuned.failed) > 1)}"
+        raise CellsFailed(f"{counted} of the comparison failed, {cell} with: {why}; the same command tries again")
     if failed:
         raise CellsFailed(
             f"{len(failed)} of {len(tuned.trials)} trials failed, {failed[0].number} with: {failed[0].reason}; the "

@@ -127,10 +127,10 @@ def read_entry(name: str, folder: Path = FOLDER) -> Entry:
     given, known = name.removeprefix(PREFIX).removeprefix("ddpg_envs:"), names(folder)
     own = entry_name(given)
     if own not in known:
-        # A namespace counts, since it is another package's. The cutoff is above 0.57, the similarity of Swimmer-v5 and
-        # Walker2d-v5.
+        # A namespace counts, since it is another package's. The cutoff is above 0.67, the similarity of Pusher-v5 and
+        # Hopper-v5.
         meant = given.rpartition(":")[2].removeprefix("ddpg_envs/")
-        hint = did_you_mean(meant, known, cutoff=0.62) or f"; it has {', '.join(known)}"
+        hint = did_you_mean(meant, known, cutoff=0.7) or f"; it has {', '.join(known)}"
         raise UsageError(f"the zoo has no policy {brief(given)}{hint}; `ddpg zoo` lists them")
     path = folder / own / CARD
     with safe_json.advising("install the package again"):

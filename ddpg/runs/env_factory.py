@@ -78,7 +78,9 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         ) from None
     except gym.error.Error as error:
         text = re.sub(r"\s*Did you mean.*", "", _first_line(error)).rstrip(".")  # gymnasium suggests no versions
-        hint = other_package_hint(name) or did_you_mean(name, gym.registry, cutoff=0.7)
+        given = env_id[: env_id.rfind(":") + 1]  # its module, which a suggestion needs, too
+        close = did_you_mean(name, gym.registry, cutoff=0.7).replace("mean '", f"mean '{given}")
+        hint = other_package_hint(name) or close
         own = "" if hint or module else f"; an environment of your own is named with its module, module:{name}"
         raise UsageError(f"cannot make environment {brief(env_id)}: {text}{hint}{own}") from None
     except BaseException as error:

@@ -257,6 +257,7 @@ def test_flags_override_the_file_before_options_are_checked(tmp_path):
             "doesn't exist; an environment of your own is named with its module, module:Zyzzyva-v0",
         ),
         (["train", "Reachr-v5"], "doesn't exist; did you mean 'Reacher-v5'?"),
+        (["train", "ddpg_envs:ddpg_envs/Goal-v9"], "did you mean 'ddpg_envs:ddpg_envs/"),
         (["train", "zoo:Pendulum-v1"], "its own id, such as Pendulum-v1"),
         (["export", "zoo:Pendulum-v1", "--format", "onxx"], "did you mean 'onnx'?"),
         (["train", "Pendulum-v1", "--gamma", "2"], "gamma=2.0 must be in [0, 1]"),

@@ -121,7 +121,7 @@ def test_seeds(fake):
         assert tuple(other.reset(seed=seed)[0][:2].tolist()) == start
 
 
-@pytest.mark.parametrize("action", [0.5, [0.0], np.zeros(3), [0, np.nan], [np.inf, 0]])
+@pytest.mark.parametrize("action", [0.5, [0.0], np.zeros(3), [0, np.nan], [np.inf, 0], ["a", "b"], None])
 def test_an_invalid_action_is_refused_before_the_task_steps(action, fake):
     made = fake()
     env = ControlSuiteEnv("cheetah", "run")

@@ -143,7 +143,7 @@ def test_an_initial_state_must_be_two_finite_numbers(state):
         LQR().reset(options={"state": state})
 
 
-@pytest.mark.parametrize("action", [[[0.5]], [0.5, 0.5], [np.nan]])
+@pytest.mark.parametrize("action", [[[0.5]], [0.5, 0.5], [np.nan], ["a"], [[1], 2], None])
 def test_a_force_must_be_one_finite_number(action):
     env = LQR()
     env.reset(seed=0)

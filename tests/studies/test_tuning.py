@@ -565,7 +565,7 @@ def test_failures_set_the_exit_status_to_1(command, monkeypatch, capsys):
     Path("own.toml").write_text("gamma = 0.5\n")
     found.how(monkeypatch, fail=["preset"])
     assert tune("--trials", "1", "--fresh-seeds", "1", "--config", "own.toml", "--root", "b") == 1
-    assert "1 cells of the comparison failed, Pendulum-v1 preset seed 1000 with: bad luck" in capsys.readouterr().err
+    assert "1 cell of the comparison failed, Pendulum-v1 preset seed 1000 with: bad luck" in capsys.readouterr().err
     found.how(monkeypatch)
     assert tune("--trials", "1", "--fresh-seeds", "1", "--config", "own.toml", "--root", "b") == 0
     assert "One seed each does not show" in capsys.readouterr().out
