@@ -78,7 +78,13 @@ class Options:
     """
 
     def __init_subclass__(cls) -> None:
-        """Make an exception of the checks of a user's own class a ``UsageError``."""
+        """Make an exception of the checks of a user's own class a ``UsageError``.
+
+        Raises:
+            UsageError: as :func:`_check_declarations`.
+        """
+        if "__dataclass_fields__" not in vars(cls):  # else dataclass(slots=True) creates the class a second time
+            _check_declarations(cls, cls.__dataclass_fields__)
         if "__post_init__" in vars(cls) and _is_own(cls):
             cls.__post_init__ = _refusing(cls.__post_init__)  # type: ignore[method-assign]
 
@@ -202,6 +208,29 @@ class Options:
                 f"Python, {itself}load(path, config=...) or ddpg.resume(run, config=...)"
             )
         return cls(**values)
+
+
+def _check_declarations(kind: type, inherited: Mapping[str, dataclasses.Field]) -> None:
+    """Refuse declarations in a class of options that Python accepts, but that mean something else.
+
+    Raises:
+        UsageError: if an option replaces a method or property of the base class, such as ``discount``, or a new default
+            of an inherited option has no type, so that the dataclass would ignore it.
+    """
+    typed = inspect.get_annotations(kind)
+    for name in typed:
+        if name not in inherited and any(hasattr(base, name) for base in kind.__bases__):
+            raise UsageError(
+                f"{kind.__name__} has an option {name!r}, and its base class uses this name for something else; give "
+                "the option another name"
+            )
+    for name, value in vars(kind).items():
+        if name in inherited and name not in typed:
+            told = inspect.formatannotation(inherited[name].type)
+            raise UsageError(
+                f"{kind.__name__} sets {name} without a type, which would leave the option's default as it is; write "
+                f"{name}: {told} = {brief(value)}"
+            )
 
 
 def _is_own(config: type) -> bool:

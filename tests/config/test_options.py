@@ -217,6 +217,14 @@ def test_an_exception_of_a_class_of_options_is_a_refused_value():
         Own.from_json({"shares": [1.0, 2.0]})
 
 
+def test_a_declaration_that_would_change_another_value_or_none_is_refused():
+    """Without the check γ would be 0.5 in the first class, and 0.99 in the second."""
+    with refuses(UsageError, "discount another name"):
+        type("Discounted", (DDPGConfig,), {"__annotations__": {"discount": float}, "discount": 0.5})
+    with refuses(UsageError, "gamma: float 0.5"):
+        type("Untyped", (DDPGConfig,), {"gamma": 0.5})
+
+
 def test_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         DDPGConfig().gamma = 0.5
