@@ -184,7 +184,7 @@ class OffPolicyAgent(Agent):
     ) -> Path:
         """Write the policy as files: observations in, actions in env units out.
 
-        ``"numpy"`` needs this package but not TensorFlow to act; the other formats act without this package.
+        All formats act without this package, ``"numpy"`` by the script ``act.py`` beside the weights.
 
         The files are first compared with the agent: if their actions differ by more than 1e-5 of the actions'
         half-ranges and what float32 rounds of the bounds, they are deleted. docs/export.md shows how each format is

@@ -221,7 +221,11 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
         dataclasses.MISSING, "a run directory, e.g. runs/Pendulum-v1/1", positional=True, metavar="RUN", is_path=True
     )
     total_timesteps: int | None = option(None, "train up to this many steps; none: the run's own goal", at_least=1)
-    checkpoint: str = option("latest", "checkpoint to resume from: latest, or its number of steps", metavar="N")
+    checkpoint: str = option(
+        "latest",
+        "checkpoint to resume from: latest, or its number of steps, and then everything after them is removed from RUN",
+        metavar="N",
+    )
     evaluation_interval: int | None = option(None, "new steps between evaluations; none: as before", at_least=1)
     workers: int | None = option(None, "new number of workers; none: as before", at_least=1)
     ray_address: str | None = option(None, "new address of the Ray cluster; none: as before", metavar="ADDRESS")
