@@ -488,7 +488,7 @@ def success_of(info: Mapping[str, Any]) -> bool | None:
 
 
 def _as_success(value: Any) -> bool:
-    array = validate_numeric(value, "info['is_success']")
+    array = validate_numeric(value, "info['is_success']", "True or False")
     if array.size != 1 or array.item() not in (0, 1):
         raise UsageError(f"info['is_success'] is {brief(value)}; expected True or False")
     return bool(array.item())

@@ -356,9 +356,9 @@ def test_lossless_number_types_are_accepted():
         assert runner.step(np.zeros((1, 1), np.float32)).transitions.next_observations.tolist() == [[1, 2]]
 
 
-@pytest.mark.parametrize("value", [float("nan"), 0.5, 2])
-def test_success_is_true_or_false(value):
-    with refuses(UsageError, "is_success", value):
+@pytest.mark.parametrize(("value", "named"), [(float("nan"), "nan"), (0.5, 0.5), (2, 2), ("yes", "str")])
+def test_success_is_true_or_false(value, named):
+    with refuses(UsageError, "is_success", named, "True False"):
         success_of({"is_success": value})
     assert [success_of({"is_success": good}) for good in (True, np.False_, 1.0, np.array([0]))] == [
         True,
