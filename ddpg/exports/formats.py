@@ -1,9 +1,10 @@
 """Write a policy's function as SavedModel, TFLite or ONNX, and run the written file for comparison."""
 
+import contextlib
 import json
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,20 @@ Outputs = dict[str, np.ndarray]
 Runner = Callable[[np.ndarray], Outputs]
 
 _OPSET = 17
+
+
+@contextlib.contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Raise a ``UsageError`` about the network for any exception, since a format's libraries have classes of their own.
+
+    Args:
+        what: who cannot do what, such as ``"ONNX cannot hold"``.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{what} this network ({reason}); use savedmodel") from None
 
 
 def write_savedmodel(path: Path, function: Any, about: Mapping[str, Any]) -> None:
@@ -53,24 +68,28 @@ def write_tflite(path: Path, function: Any, about: Mapping[str, Any]) -> None:
     module = tf.Module()
     module.policy = function
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], module)
-    try:
+    with _refused("TFLite cannot hold"):
         model = converter.convert()
-    except Exception as error:  # the converter raises its own exception class for every error
-        raise UsageError(f"TFLite cannot hold this network ({str(error).splitlines()[0]}); use savedmodel") from None
     path.write_bytes(model)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(ABOUT, json.dumps(about))
 
 
 def run_tflite(path: Path) -> Runner:
-    """Return the signature of a TFLite file as a function of NumPy arrays."""
-    with warnings.catch_warnings():
+    """Return the signature of a TFLite file as a function of NumPy arrays.
+
+    Raises:
+        UsageError: if the interpreter cannot run the network; so does the function.
+    """
+    model = path.read_bytes()
+    with warnings.catch_warnings(), _refused("TFLite cannot run"):
         warnings.simplefilter("ignore", UserWarning)  # TFLite announces that another package will replace it
-        runner = tf.lite.Interpreter(model_content=path.read_bytes()).get_signature_runner()
+        runner = tf.lite.Interpreter(model_content=model).get_signature_runner()
 
     @quiet_tensorflow()  # TFLite logs its backend at the first call
     def run(observations: np.ndarray) -> Outputs:
-        outputs: Outputs = runner(**{INPUT: observations})
+        with _refused("TFLite cannot run"):
+            outputs: Outputs = runner(**{INPUT: observations})
         return outputs
 
     return run
@@ -80,26 +99,40 @@ def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
     """Write an ONNX file with the export's metadata among its own; the first axis of each array is named ``batch``.
 
     Raises:
-        UsageError: if tf2onnx or onnxruntime is not installed, or tf2onnx does not translate an op of the network.
+        UsageError: if tf2onnx or onnxruntime is not installed, tf2onnx does not translate an op of the network, or ONNX
+            has it for other types only.
     """
     packages = ("onnx", "tf2onnx", "onnxruntime")  # the last one is for run_onnx, which checks the written file
     onnx, tf2onnx, _ = (import_optional(name, "format='onnx'", "install the extra 'export'") for name in packages)
     signature = function.input_signature
-    model, _ = tf2onnx.convert.from_function(function, signature, opset=_OPSET)
+    with _refused("tf2onnx cannot translate"):
+        model, _ = tf2onnx.convert.from_function(function, signature, opset=_OPSET)
     if lacking := sorted({node.op_type for node in model.graph.node if not onnx.defs.has(node.op_type, node.domain)}):
         raise UsageError(f"ONNX cannot hold this network: tf2onnx does not translate {lacking[0]}; use savedmodel")
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"  # tf2onnx gives each a number
     model.producer_name = "ddpg-paths"
     onnx.helper.set_model_props(model, {ABOUT: json.dumps(about)})
-    onnx.checker.check_model(model, full_check=True)
+    with _refused("ONNX cannot hold"):
+        onnx.checker.check_model(model, full_check=True)
     onnx.save(model, str(path))
 
 
 def run_onnx(path: Path) -> Runner:
-    """Return the model of an ONNX file as a function of NumPy arrays."""
+    """Return the model of an ONNX file as a function of NumPy arrays.
+
+    Raises:
+        UsageError: if onnxruntime cannot run the network; so does the function.
+    """
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    model = path.read_bytes()
+    with _refused("onnxruntime cannot run"):
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return lambda observations: dict(zip(names, session.run(names, {INPUT: observations}), strict=True))
+
+    def run(observations: np.ndarray) -> Outputs:
+        with _refused("onnxruntime cannot run"):
+            return dict(zip(names, session.run(names, {INPUT: observations}), strict=True))
+
+    return run

@@ -282,6 +282,28 @@ def test_an_op_that_onnx_lacks_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "operation", "dtype"),
+    [
+        ("onnx", lambda x: x * 2, tf.bfloat16),  # refused by ONNX's own check of the file
+        ("onnx", tf.nn.softplus, tf.float64),  # written, but onnxruntime has no such operation
+        ("tflite", lambda x: tf.reshape(x, [5, 3]), tf.float32),  # the interpreter fails for four rows
+    ],
+)
+def test_a_network_that_a_format_cannot_run_is_refused(kind, operation, dtype, tmp_path):
+    if kind == "onnx":
+        pytest.importorskip("tf2onnx")
+    write, run = exporting._WRITERS[kind]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="observations")])
+    def policy(observations):
+        return {"actions": tf.cast(operation(tf.cast(observations, dtype)), tf.float32)}
+
+    with refuses(UsageError, "network savedmodel"):
+        write(tmp_path / "policy", policy, {})
+        run(tmp_path / "policy")(np.ones((4, 3), np.float32))
+
+
 @pytest.mark.parametrize("kind", ["savedmodel", "tflite"])
 def test_an_agent_whose_updates_xla_has_compiled_is_exported(kind, tmp_path):
     """The update has a gradient of this package's own, of the weighted samples, inside the compiled function."""
