@@ -26,6 +26,7 @@ v1 = tf.compat.v1
 INPUT, ACTIONS, VALUES = "observations", "actions", "values"
 _FLOAT32 = np.finfo(np.float32)
 _COARSEST = 1e-3  # of a half-range: the most by which float32 may round the actions of a box of float64
+_PYTHON_OPS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")  # a SavedModel holds their number in this process only
 # TensorFlow's counterparts of ddpg.policies.standalone.OPERATIONS. In both, vectors are rows [1, n].
 TENSORFLOW_OPERATIONS: Mapping[str, Callable[..., tf.Tensor]] = {
     "MatMul": tf.matmul,
@@ -105,6 +106,9 @@ def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFu
     | ``Box`` | float32 ``[B, *shape]`` | inside the bounds |
     | parameterised | float32 ``[B, A]`` | n scores in [-1, 1], all parameters in env units; the largest score chooses |
     | ``Discrete`` | int64 ``[B]``, from ``start`` | also ``values``: float32 ``[B, n]``, one for each action |
+
+    Raises:
+        UsageError: if the network calls Python code, which would run in this process only.
     """
     states, raw = inputs_and_outputs(acting)
     with acting.network.graph.as_default(), v1.name_scope("export"):
@@ -120,6 +124,11 @@ def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFu
     for nodes in (frozen.node, *(function.node_def for function in frozen.library.function)):
         for node in nodes:
             node.attr.pop("_gradient_op_type", None)
+            if node.op in _PYTHON_OPS:
+                raise UsageError(
+                    f"no format can hold this network: its op {node.op} calls Python code, which is in no exported "
+                    "file; write it with TensorFlow's operations instead of numpy_function or py_function"
+                )
     names = list(outputs)
 
     def imported(observations: tf.Tensor) -> list[tf.Tensor]:

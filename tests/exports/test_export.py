@@ -304,6 +304,20 @@ def test_a_network_that_a_format_cannot_run_is_refused(kind, operation, dtype, t
         run(tmp_path / "policy")(np.ones((4, 3), np.float32))
 
 
+@pytest.mark.parametrize("call", [tf.numpy_function, tf.py_function])
+def test_a_network_that_calls_python_is_refused(call, tmp_path):
+    """A SavedModel of it acts in this process, and fails in every other one."""
+
+    def actor_network(states):
+        return tf.ensure_shape(call(lambda x: x, [states], tf.float32), [None, 3])
+
+    spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-1, 1, (2,))
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), jit=False), seed=0, actor_network=actor_network)
+    with refuses(UsageError, "Python numpy_function"):
+        agent.export(tmp_path / "policy", "savedmodel")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("kind", ["savedmodel", "tflite"])
 def test_an_agent_whose_updates_xla_has_compiled_is_exported(kind, tmp_path):
     """The update has a gradient of this package's own, of the weighted samples, inside the compiled function."""
