@@ -58,6 +58,7 @@ def run_savedmodel(path: Path) -> Runner:
     }
 
 
+@quiet_tensorflow()  # the converter of TensorFlow 2.18 warns of its own options
 def write_tflite(path: Path, function: Any, about: Mapping[str, Any]) -> None:
     """Write a TFLite file; the metadata is in a zip archive appended to it, as are TFLite's associated files.
 
