@@ -12,6 +12,7 @@ from refusals import refuses
 import ddpg
 from ddpg import DDPGConfig, TrackerCallback, UsageError
 from ddpg.cli.main import main
+from ddpg.runs import run_loop
 from ddpg.runs.trackers import TRACKERS, MLflow, as_tracker
 
 CONFIG = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False, optimizer="sgd")
@@ -127,6 +128,7 @@ def test_the_command_that_resumes_a_tracked_run_names_the_tracker(monkeypatch, t
     first = iter([signal.SIGINT])
     module.log = lambda scalars, step: [signal.raise_signal(number) for number in first]
     monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setattr(run_loop, "PATIENCE", 1000.0)  # it ends with an episode on a slow machine, too
     ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track="wandb", **RUN)
     (said,) = [line for line in capsys.readouterr().err.splitlines() if "saved at" in line]
     assert said.endswith(f"ddpg resume {tmp_path}/Pendulum-v1/1 --track wandb")
