@@ -60,7 +60,7 @@ def test_our_values_are_means_over_tasks_of_means_over_finished_seeds(values):
         control_suite.by_group(cells, values)
     )
     whole = [run(task, "td3", 1, 10 * place) for place, task in enumerate(EASY)]
-    assert "| `td3` | 40 |  |  |" in control_suite.by_group(whole, values)
+    assert "| `td3` | 40 (1 seed) |  |  |" in control_suite.by_group(whole, values)
 
 
 def test_a_task_s_row_has_the_number_of_seeds():
@@ -71,14 +71,14 @@ def test_a_task_s_row_has_the_number_of_seeds():
         run("pendulum-swingup", "plus", 1, 700),
     ]
     tasks = control_suite.by_task(cells)
-    ours = "200 (100 to 300; 2 seeds) | 600 (1 of 2 seeds)"
+    ours = "200 (100 to 300; 2 seeds) | none yet | 600 (1 of 2 seeds)"
     assert f"| cheetah-run | medium | {ours} | 642 | 648 | 519 | 178 |" in tasks
     assert "swingup" not in tasks
     apart = control_suite.by_task(cells, swing_ups=True).splitlines()
     assert [line.split(" | ")[0] for line in apart[2:]] == [
         *("| cartpole-swingup", "| pendulum-swingup", "| acrobot-swingup", "| cartpole-swingup_sparse")
     ]
-    assert apart[3].startswith("| pendulum-swingup | easy | none yet | 700 (1 seed) | ")
+    assert apart[3].startswith("| pendulum-swingup | easy | none yet | none yet | 700 (1 seed) | ")
     assert control_suite.by_task([]) == "No runs of the study `dmc` yet."
 
 
