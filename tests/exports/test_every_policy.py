@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
 
 AXES = Case(
-    preset=[*PRESETS, *SUITES, "custom"],
+    preset=[*SUITES, "custom", *PRESETS],  # a suite's own options, unchanged, are the first case
     recipe=[UNCHANGED, *RECIPES],
     bounding=[UNCHANGED, *BOUNDINGS],
     norm=[UNCHANGED, None, *NORMS],
