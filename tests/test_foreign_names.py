@@ -280,6 +280,6 @@ def test_a_studys_mistakes(text, suggestion, tmp_path, monkeypatch, capsys):
 def test_a_missing_package_is_reported_with_the_extra_that_installs_it():
     assert "ddpg-paths[robotics]" in how_to_install("gymnasium_robotics")
     assert "ddpg-paths[mujoco]" in how_to_install("MuJoCo is not installed, run `pip install ...`")
-    assert "gymnasium[box2d]" in how_to_install("Box2D is not installed")
+    assert "ddpg-paths[box2d]" in how_to_install("Box2D is not installed")
     assert "ddpg-paths[robotics]" in other_package_hint("FetchReach-v4")
     assert other_package_hint("Pendulum-v1") == ""

@@ -13,7 +13,7 @@ else:
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-TESTED = ("export", "mujoco", "notebooks", "tune", "video", "test")  # installed by '.[test]'
+TESTED = ("box2d", "export", "mujoco", "notebooks", "tune", "video", "test")  # installed by '.[test]'
 PINS = dict(line.split("==") for line in (ROOT / "constraints" / "lowest.txt").read_text().splitlines() if "==" in line)
 
 

@@ -260,11 +260,12 @@ _EXTRAS = {
     "gymnasium_robotics": "robotics",
     "gymnasium-robotics": "robotics",
     "mujoco": "mujoco",
+    "box2d": "box2d",
     "pygame": "video",
     "imageio": "video",
     "envpool": "envpool",
 }
-_PACKAGES = {"box2d": "'gymnasium[box2d]'", "ale_py": "ale-py", "ale-py": "ale-py", "cv2": "opencv-python-headless"}
+_PACKAGES = {"ale_py": "ale-py", "ale-py": "ale-py", "cv2": "opencv-python-headless"}
 
 # Ids without their module, or in the style of older packages: a pattern, the id to write instead, and its package.
 _MODULES = (
