@@ -130,7 +130,7 @@ class DQNUpdate(Update):
         """
         values = (self.network if self._online else self.network.target)(batch.next_observations)
         if self.config.double_q:
-            chosen = tf.argmax(self.network(batch.next_observations), axis=1)[:, None]
+            chosen = tf.expand_dims(tf.argmax(self.network(batch.next_observations), axis=1), 1)
             next_q = self.network.taken(values, chosen)
         else:
             next_q = tf.reduce_max(values, axis=1, keepdims=True)

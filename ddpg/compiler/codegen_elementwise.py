@@ -207,6 +207,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "softplus": _softplus,
     "softsign": _softsign,
     "greater": _comparison("ogt"),
+    "equal": _comparison("oeq"),
     "greater_equal": _comparison("oge"),
     "less": _comparison("olt"),
     "less_equal": _comparison("ole"),

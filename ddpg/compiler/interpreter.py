@@ -50,6 +50,7 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "sigmoid": _sigmoid,
     "softplus": lambda x: np.logaddexp(x, np.float32(0)),
     "softsign": lambda x: x / (_ONE + np.abs(x)),
+    "equal": np.equal,
     "greater": np.greater,
     "greater_equal": np.greater_equal,
     "less": np.less,

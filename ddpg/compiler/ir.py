@@ -280,6 +280,7 @@ ELEMENTWISE_OPS: dict[str, str] = {
     "Sigmoid": "sigmoid",
     "Softplus": "softplus",
     "Softsign": "softsign",
+    "Equal": "equal",
     "Greater": "greater",
     "GreaterEqual": "greater_equal",
     "Less": "less",

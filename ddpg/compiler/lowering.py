@@ -273,6 +273,24 @@ def _mean(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Nod
     return fold_elementwise(context.program, "mul", total, context.program.literal(1 / count))
 
 
+def _max(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    whole, over = context.whole(operation.inputs[0]), _axes(context, operation)
+    if over not in (None, COLUMNS):
+        raise Unsupported(f"{operation.name}: a maximum of other numbers than those of a row")
+    return context.program.reshape(whole if over is None else context.program.reduce_max(whole), matrix_shape(output))
+
+
+def _arg_max(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    """Return the first column with each row's maximum: minus the largest of minus those columns."""
+    program, values = context.program, context.whole(operation.inputs[0])
+    if _axes(context, operation) != COLUMNS:
+        raise Unsupported(f"{operation.name}: the place of a maximum of other numbers than those of a row")
+    columns = -np.arange(values.shape[1])
+    largest = program.elementwise("equal", values, program.reduce_max(values))
+    places = program.elementwise("select", largest, program.const(columns), program.literal(-values.shape[1]))
+    return program.reshape(program.elementwise("neg", program.reduce_max(places)), matrix_shape(output))
+
+
 def _l2_loss(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
     program = context.program
     squares = program.elementwise("square", context.whole(operation.inputs[0]))
@@ -346,8 +364,8 @@ def _broadcast(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -
 
 
 def _cast(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
-    # The IR's comparisons give 1 and 0, so a cast from bool changes nothing.
-    if operation.inputs[0].dtype not in (tf.float32, tf.bool) or output.dtype != tf.float32:
+    # The IR's comparisons give 1 and 0, and the place of a maximum is a whole number, so casts of these change nothing.
+    if operation.inputs[0].dtype not in (tf.float32, tf.bool, tf.int32, tf.int64) or output.dtype != tf.float32:
         raise Unsupported(f"{operation.name} from {operation.inputs[0].dtype.name} to {output.dtype.name}")
     return context.value(operation.inputs[0])
 
@@ -502,6 +520,8 @@ _OTHERS: dict[str, Callable[[_Lowering, Any, tf.Tensor], Node]] = {
     "Cast": _cast,
     "Sum": _sum,
     "Mean": _mean,
+    "Max": _max,
+    "ArgMax": _arg_max,
     "L2Loss": _l2_loss,
     "BiasAddGrad": _bias_gradient,
     "MatMul": _matmul,

@@ -68,7 +68,8 @@ class QNetwork(ValueNetwork):
 
         In the backward pass, the taken action's output gets the whole delta, and every other output gets zero.
         """
-        chosen = tf.one_hot(tf.cast(actions[:, 0], tf.int32), self.actions, dtype=values.dtype)
+        every = np.arange(self.actions, dtype=np.float32)
+        chosen = tf.cast(tf.equal(tf.cast(actions, tf.float32), every), values.dtype)
         return tf.reduce_sum(values * chosen, axis=1, keepdims=True)
 
     def prediction(self, states: tf.Tensor, actions: tf.Tensor, training: bool = True) -> Prediction:

@@ -363,10 +363,9 @@ def after_updates(agent):
     return agent.get_parameters()
 
 
-@pytest.mark.slow
-def test_xla_computes_the_same_updates_as_tensorflow_op_by_op():
-    """The native compiler supports no update of DQN, so ``compiler="auto"`` is XLA."""
-    one, other = (after_updates(agent_of(jit=jit)) for jit in (True, False))
+@pytest.mark.parametrize("compiler", ["native", pytest.param("xla", marks=pytest.mark.slow)])
+def test_compiled_updates_are_those_of_tensorflow_op_by_op(compiler):
+    one, other = (after_updates(agent_of(**options)) for options in ({"jit": True, "compiler": compiler}, {}))
     for name, values in one.items():
         np.testing.assert_allclose(values, other[name], rtol=1e-4, atol=1e-6, err_msg=name)
 

@@ -210,10 +210,11 @@ def test_residual_gradient_flows_through_the_target(box, session, initialize, rn
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param("stop_gradient", marks=pytest.mark.slow), "output_delta", "residual_gradient"]
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow) for path in ("stop_gradient", "residual_gradient")] + ["output_delta"],
 )
 def test_drivers_agree(path, box):
-    """Op by op and step by step; residual_gradient, whose y may not be fed, op by op and compiled."""
+    """Op by op and step by step; residual_gradient, whose y may not be fed, op by op and by XLA."""
     results = []
     for driver in ("uncompiled", "stepped" if path != "residual_gradient" else "compiled"):
         with tf.Graph().as_default(), v1.Session().as_default() as session:
@@ -228,6 +229,28 @@ def test_drivers_agree(path, box):
             results.append(network.get_network_params() + session.run(network.target_variables))
     for result in results[1:]:
         assert relative_difference(result, results[0]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"double_q": True, "target_update_interval": 3, "n_steps": 2},
+        {"td_target": "residual_gradient", "critic_loss": "huber", "norm": "layer"},
+        pytest.param({"td_target": "output_delta", "prioritised": "lap"}, marks=pytest.mark.slow),
+        pytest.param({"target": "online", "prioritised": "proportional", "norm": "batch"}, marks=pytest.mark.slow),
+    ],
+)
+def test_native_updates_are_those_of_the_graph(options):
+    """The maximum of the next values, its place and its gradient, and copies of the network at an interval."""
+    agents = [
+        trained(SMALL.replace(**options, **driver))
+        for driver in ({}, {"jit": True, "compiler": "native", "threads": 1})
+    ]
+    for agent in agents:
+        agent.update(9)
+    expected, actual = (agent.get_parameters() for agent in agents)
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.slow
