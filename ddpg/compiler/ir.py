@@ -286,6 +286,7 @@ ELEMENTWISE_OPS: dict[str, str] = {
     "Less": "less",
     "LessEqual": "less_equal",
     "LogicalAnd": "mul",
+    "LogicalOr": "max",
     "Select": "select",
     "SelectV2": "select",
     "ReluGrad": "relu_gradient",

@@ -274,17 +274,29 @@ def _mean(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Nod
 
 
 def _max(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
-    whole, over = context.whole(operation.inputs[0]), _axes(context, operation)
+    return context.program.reshape(
+        _largest(context, operation, context.whole(operation.inputs[0])), matrix_shape(output)
+    )
+
+
+def _min(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    program = context.program
+    negative = program.elementwise("neg", context.whole(operation.inputs[0]))
+    return program.reshape(program.elementwise("neg", _largest(context, operation, negative)), matrix_shape(output))
+
+
+def _largest(context: _Lowering, operation: tf.Operation, values: Node) -> Node:
+    over = _axes(context, operation)
     if over not in (None, COLUMNS):
-        raise Unsupported(f"{operation.name}: a maximum of other numbers than those of a row")
-    return context.program.reshape(whole if over is None else context.program.reduce_max(whole), matrix_shape(output))
+        raise Unsupported(f"{operation.type} of other numbers than those of a row ({operation.name})")
+    return values if over is None else context.program.reduce_max(values)
 
 
 def _arg_max(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
     """Return the first column with each row's maximum: minus the largest of minus those columns."""
     program, values = context.program, context.whole(operation.inputs[0])
     if _axes(context, operation) != COLUMNS:
-        raise Unsupported(f"{operation.name}: the place of a maximum of other numbers than those of a row")
+        raise Unsupported(f"ArgMax of other numbers than those of a row ({operation.name})")
     columns = -np.arange(values.shape[1])
     largest = program.elementwise("equal", values, program.reduce_max(values))
     places = program.elementwise("select", largest, program.const(columns), program.literal(-values.shape[1]))
@@ -351,6 +363,82 @@ def _slice(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> No
         raise Unsupported(f"{operation.name} of rank {argument.shape.rank}")
     row, column = map(int, context.constant_value(begin))
     return context.program.slice(context.whole(argument), row, column, matrix_shape(output))
+
+
+def _strided_slice(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    argument = operation.inputs[0]
+    whole = context.whole(argument)
+    row, column, shape = _block(context, operation, sizes_of(argument))
+    return context.program.reshape(context.program.slice(whole, row, column, shape), matrix_shape(output))
+
+
+def _strided_slice_gradient(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    """Return the gradient of the block, with zeros around it."""
+    program, (rows, columns) = context.program, matrix_shape(output)
+    row, column, (high, wide) = _block(context, operation, sizes_of(output))
+    block = program.reshape(context.whole(operation.inputs[4]), (high, wide))
+    band = _side_by_side(program, [(high, column), block, (high, columns - column - wide)])
+    above, below = row * columns, (rows - row - high) * columns
+    whole = _side_by_side(program, [(1, above), program.reshape(band, (1, high * columns)), (1, below)])
+    return program.reshape(whole, (rows, columns))
+
+
+def _side_by_side(program: Program, parts: Sequence[Node | Shape]) -> Node:
+    """Return matrices side by side; a shape stands for zeros, and is left out if it has none."""
+    nodes = [
+        part if isinstance(part, Node) else program.broadcast(program.literal(0), part)
+        for part in parts
+        if isinstance(part, Node) or part[1]
+    ]
+    return nodes[0] if len(nodes) == 1 else program.concat(tuple(nodes))
+
+
+def _block(context: _Lowering, operation: tf.Operation, sizes: Sequence[int]) -> tuple[int, int, Shape]:
+    """Return first row, first column and shape of the block that a strided slice of a tensor takes from its matrix."""
+    begin, end, strides = (context.constant_value(tensor).tolist() for tensor in operation.inputs[1:4])
+
+    def marked(mask: str, place: int) -> bool:
+        return bool(operation.get_attr(f"{mask}_mask") >> place & 1)
+
+    def along(place: int) -> Any:
+        if marked("ellipsis", place):
+            return ...
+        if marked("new_axis", place):
+            return None
+        if marked("shrink_axis", place):
+            return begin[place]
+        first = None if marked("begin", place) else begin[place]
+        return slice(first, None if marked("end", place) else end[place], strides[place])
+
+    columns = shape_of(tuple(sizes))[1]
+    taken = np.arange(math.prod(sizes)).reshape(sizes)[tuple(map(along, range(len(strides))))].ravel()
+    if not taken.size:
+        raise Unsupported(f"{operation.name} of nothing")
+    (row, column), (last_row, last_column) = (divmod(int(place), columns) for place in taken[[0, -1]])
+    shape = last_row - row + 1, last_column - column + 1
+    block = columns * np.arange(row, last_row + 1)[:, None] + np.arange(column, last_column + 1)
+    if not np.array_equal(block.ravel(), taken):
+        raise Unsupported(f"{operation.name}: other parts of a tensor than a block of rows and columns")
+    return row, column, shape
+
+
+def _power(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    program, value = context.program, context.value(operation.inputs[0])
+    exponent = context.constant_value(operation.inputs[1])
+    if exponent.size != 1 or exponent.item() not in (0, 1, 2, 3):
+        raise Unsupported(f"{operation.name}: another power than 0, 1, 2 or 3")
+    times = [value] * int(exponent.item())
+    product = program.literal(1) if not times else times[0]
+    for factor in times[1:]:
+        product = program.elementwise("mul", product, factor)
+    return product
+
+
+def _leaky_relu(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    program, value = context.program, context.value(operation.inputs[-1])
+    given = context.value(operation.inputs[0])  # the value, or for the gradient what it is multiplied by
+    small = program.elementwise("mul", given, program.literal(operation.get_attr("alpha")))
+    return program.elementwise("select", program.elementwise("greater", value, program.literal(0)), given, small)
 
 
 def _broadcast(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
@@ -521,6 +609,7 @@ _OTHERS: dict[str, Callable[[_Lowering, Any, tf.Tensor], Node]] = {
     "Sum": _sum,
     "Mean": _mean,
     "Max": _max,
+    "Min": _min,
     "ArgMax": _arg_max,
     "L2Loss": _l2_loss,
     "BiasAddGrad": _bias_gradient,
@@ -531,6 +620,10 @@ _OTHERS: dict[str, Callable[[_Lowering, Any, tf.Tensor], Node]] = {
     "ZerosLike": lambda context, *_: context.program.literal(0),
     "OnesLike": lambda context, *_: context.program.literal(1),
     "Slice": _slice,
+    "StridedSlice": _strided_slice,
+    "StridedSliceGrad": _strided_slice_gradient,
+    "Pow": _power,
+    **dict.fromkeys(("LeakyRelu", "LeakyReluGrad"), _leaky_relu),
     "AddN": _add_n,
     "SquaredDifference": _squared_difference,
     **dict.fromkeys(("Tile", "BroadcastTo", "Fill"), _broadcast),

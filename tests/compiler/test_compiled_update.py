@@ -68,6 +68,13 @@ FUNCTIONS = {
     "gradient of a row's maximum": lambda x, y: tf.gradients(tf.reduce_max(tf.minimum(x, 1.0), axis=1), x)[0],
     "place of a row's maximum": lambda x, y: tf.cast(tf.expand_dims(tf.argmax(x, axis=1), 1), tf.float32),
     "the first of several": lambda x, y: tf.cast(tf.expand_dims(tf.argmax(tf.minimum(x, 0.0), 1), 1), tf.float32),
+    "row's minimum": lambda x, y: tf.reduce_min(x, axis=1, keepdims=True),
+    "gradient of a row's minimum": lambda x, y: tf.gradients(tf.reduce_min(tf.maximum(x, -1.0), axis=1), x)[0],
+    "powers": lambda x, y: x**2 - x**3 + tf.pow(x, 1.0) + x**0,
+    "gradient of a power": lambda x, y: tf.gradients(x**3, x, y)[0],
+    "leaky relu": lambda x, y: tf.nn.leaky_relu(x, 0.3),
+    "gradient of leaky relu": lambda x, y: tf.gradients(tf.nn.leaky_relu(x, 0.3), x, y)[0],
+    "or": lambda x, y: tf.cast(tf.logical_or(x >= 1.0, y < 0.0), tf.float32),
     "both": lambda x, y: tf.cast(tf.logical_and(x >= 0.0, y < 0.0), tf.float32),
     "where": lambda x, y: tf.where(x > 0.0, y, 3.0 * x),
     "zeros and ones": lambda x, y: x * tf.ones_like(y) + tf.zeros_like(x) + 2.0 * tf.ones_like(x),
@@ -88,6 +95,30 @@ FUNCTIONS = {
 def values():
     rng = np.random.default_rng(0)
     return rng.normal(0, 3, (5, 7)).astype(np.float32), rng.normal(0, 3, (5, 7)).astype(np.float32)
+
+
+SLICES = {
+    "columns": lambda x: x[:, 1:4],
+    "the last columns": lambda x: x[..., -2:],
+    "a column": lambda x: x[:, 3],
+    "a row": lambda x: x[2],
+    "a block": lambda x: x[1:3, 2:],
+    "a new axis": lambda x: x[:, None, 1:],
+    "every column": lambda x: x[:, :],
+    "images": lambda x: tf.reshape(x, [5, 7, 1])[:, 2:4],
+    "a number": lambda x: x[4, 6],
+}
+
+
+def test_slices_and_their_gradients(session, values):
+    x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
+    parts = [function(x * y) for function in SLICES.values()]
+    numbers = tf.constant(np.random.default_rng(1).normal(size=35), tf.float32)
+    sums = [tf.reduce_sum(part * tf.reshape(numbers[: part.shape.num_elements()], part.shape)) for part in parts]
+    gradients = [tf.reduce_sum(tf.square(tf.gradients(total, x)[0]) * tf.reshape(numbers, x.shape)) for total in sums]
+    ours, theirs = compiled_and_session(session, [*sums, *gradients], {"x": x, "y": y}, values)
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5, atol=1e-5)
+    assert np.abs(theirs[0]).min() > 1e-3
 
 
 def test_elementwise_functions(session, values):
@@ -387,6 +418,12 @@ def bias_gradient(upstream):
         (lambda x: tf.reduce_sum(bias_gradient(cube_of(x))), "BiasAddGrad 3"),
         (lambda x: tf.reduce_sum(tf.reduce_sum(cube_of(x), 1)), "Sum 3 [1]"),
         (lambda x: tf.reduce_sum(tf.reduce_max(x, 0)), "Max row"),
+        (lambda x: tf.reduce_sum(tf.reduce_min(x)), "Min row"),
+        (lambda x: tf.reduce_sum(x[:, ::2]), "strided_slice block"),
+        (lambda x: tf.reduce_sum(x[:, 1:1]), "strided_slice nothing"),
+        (lambda x: tf.reduce_sum(cube_of(x)[:, :, 1]), "strided_slice block"),
+        (lambda x: tf.reduce_sum(x**0.5), "power"),
+        (lambda x: tf.reduce_sum(2.0**x), "constant"),
         (lambda x: tf.reduce_sum(tf.cast(tf.argmax(x, 0), tf.float32)), "ArgMax row"),
         (lambda x: tf.reduce_sum(v1.where(np.array([True, False] * 2), x, -x)), "rows vector"),
         (lambda x: tf.reduce_sum(x + tf.random.truncated_normal([4, 6])), "TruncatedNormal"),
