@@ -80,9 +80,10 @@ def algorithm_named(name: str) -> Algorithm:
         found = next((algorithm for algorithm in ALGORITHMS.values() if algorithm.config is found), found)
     if not isinstance(found, Algorithm):
         known = [key for key, value in vars(module).items() if isinstance(value, Algorithm)]
+        what = f"is {brief(found)}" if hasattr(module, attribute) else f"the module has no {attribute!r}"
         raise UsageError(
             f"algorithm={name!r} must be an Algorithm, or the options class or the name of one that the module "
-            f"{module.__name__!r} registers, and is {brief(found)}{did_you_mean(attribute, known)}"
+            f"{module.__name__!r} registers, and {what}{did_you_mean(attribute, known)}"
         )
     for given, expected in ((found.config, AgentConfig), (found.update, Update)):
         if not (inspect.isclass(given) and issubclass(given, expected)):

@@ -395,7 +395,21 @@ def _side_by_side(program: Program, parts: Sequence[Node | Shape]) -> Node:
 
 def _block(context: _Lowering, operation: tf.Operation, sizes: Sequence[int]) -> tuple[int, int, Shape]:
     """Return first row, first column and shape of the block that a strided slice of a tensor takes from its matrix."""
-    begin, end, strides = (context.constant_value(tensor).tolist() for tensor in operation.inputs[1:4])
+    index = strided_index(operation, *(context.constant_value(tensor) for tensor in operation.inputs[1:4]))
+    columns = shape_of(tuple(sizes))[1]
+    taken = np.arange(math.prod(sizes)).reshape(sizes)[index].ravel()
+    if not taken.size:
+        raise Unsupported(f"{operation.name} of nothing")
+    (row, column), (last_row, last_column) = (divmod(int(place), columns) for place in taken[[0, -1]])
+    shape = last_row - row + 1, last_column - column + 1
+    block = columns * np.arange(row, last_row + 1)[:, None] + np.arange(column, last_column + 1)
+    if not np.array_equal(block.ravel(), taken):
+        raise Unsupported(f"{operation.name}: other parts of a tensor than a block of rows and columns")
+    return row, column, shape
+
+
+def strided_index(operation: tf.Operation, begin: np.ndarray, end: np.ndarray, strides: np.ndarray) -> tuple[Any, ...]:
+    """Return NumPy's index for what a ``StridedSlice``, or its gradient, takes of a tensor."""
 
     def marked(mask: str, place: int) -> bool:
         return bool(operation.get_attr(f"{mask}_mask") >> place & 1)
@@ -406,20 +420,11 @@ def _block(context: _Lowering, operation: tf.Operation, sizes: Sequence[int]) ->
         if marked("new_axis", place):
             return None
         if marked("shrink_axis", place):
-            return begin[place]
-        first = None if marked("begin", place) else begin[place]
-        return slice(first, None if marked("end", place) else end[place], strides[place])
+            return int(begin[place])
+        first = None if marked("begin", place) else int(begin[place])
+        return slice(first, None if marked("end", place) else int(end[place]), int(strides[place]))
 
-    columns = shape_of(tuple(sizes))[1]
-    taken = np.arange(math.prod(sizes)).reshape(sizes)[tuple(map(along, range(len(strides))))].ravel()
-    if not taken.size:
-        raise Unsupported(f"{operation.name} of nothing")
-    (row, column), (last_row, last_column) = (divmod(int(place), columns) for place in taken[[0, -1]])
-    shape = last_row - row + 1, last_column - column + 1
-    block = columns * np.arange(row, last_row + 1)[:, None] + np.arange(column, last_column + 1)
-    if not np.array_equal(block.ravel(), taken):
-        raise Unsupported(f"{operation.name}: other parts of a tensor than a block of rows and columns")
-    return row, column, shape
+    return tuple(map(along, range(len(strides))))
 
 
 def _power(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
@@ -501,14 +506,15 @@ def _cross_entropy(context: _Lowering, operation: tf.Operation) -> list[Node]:
 
 
 def _split(context: _Lowering, operation: tf.Operation) -> list[Node]:
-    axis, argument = operation.inputs
+    axis, argument = operation.inputs[:2] if operation.type == "Split" else operation.inputs[2::-2]
     if argument.shape.rank != 2:
         raise Unsupported(f"{operation.name} of rank {argument.shape.rank}")
-    whole, (rows, columns) = context.whole(argument), matrix_shape(operation.outputs[0])
+    whole, shapes = context.whole(argument), [*map(matrix_shape, operation.outputs)]
     across = int(context.constant_value(axis)) % 2
+    firsts = np.cumsum([0, *(shape[across] for shape in shapes)]).tolist()
     return [
-        context.program.slice(whole, *((0, part * columns) if across else (part * rows, 0)), (rows, columns))
-        for part in range(len(operation.outputs))
+        context.program.slice(whole, 0 if across else first, first if across else 0, shape)
+        for first, shape in zip(firsts, shapes, strict=False)
     ]
 
 
@@ -600,7 +606,7 @@ _WRITES: dict[str, Callable[[_Lowering, tf.Operation], None]] = {
 _SEVERAL_OUTPUTS: dict[str, Callable[[_Lowering, tf.Operation], list[Node]]] = {
     "IdentityN": lambda context, operation: [*map(context.value, operation.inputs)],
     "Unpack": _unpack,
-    "Split": _split,
+    **dict.fromkeys(("Split", "SplitV"), _split),
     "SoftmaxCrossEntropyWithLogits": _cross_entropy,
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ddpg.compiler.lowering import strided_index
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.policies.standalone import OPERATIONS
 
@@ -80,7 +81,7 @@ class _NumpyLowering:
 
     def _translate(self, tensor: tf.Tensor) -> int:
         operation = tensor.op
-        if operation.type == "Identity":
+        if operation.type in ("Identity", "StopGradient"):
             return self.visit(operation.inputs[0])
         if operation.type == "IdentityN":  # tf.custom_gradient wraps its outputs in this op
             return self.visit(operation.inputs[tensor.value_index])
@@ -89,9 +90,20 @@ class _NumpyLowering:
             return self.size - 1
         if operation.type == "Const":
             return self._constant(tensor, tf.make_ndarray(operation.get_attr("value")))
-        if operation.type == "Relu":
-            zero = self._constant(tensor, np.zeros((), tensor.dtype.as_numpy_dtype))
-            return self._step("Maximum", (self.visit(operation.inputs[0]), zero), tensor)
+        if operation.type in ("Relu", "Relu6"):
+            positive = self._step("Maximum", (self.visit(operation.inputs[0]), self._number(tensor, 0)), tensor)
+            small = operation.type == "Relu6"
+            return self._step("Minimum", (positive, self._number(tensor, 6)), tensor) if small else positive
+        if operation.type == "LeakyRelu" and 0 <= (alpha := operation.get_attr("alpha")) <= 1:
+            value = self.visit(operation.inputs[0])
+            return self._step(
+                "Maximum", (value, self._step("Mul", (value, self._number(tensor, alpha)), tensor)), tensor
+            )
+        if (columns := _columns(tensor)) is not None:
+            # A product instead of a slice: every format has it, and of 0 and 1 it is exact.
+            source, places = columns
+            chosen = np.eye(source.shape[1], dtype=tensor.dtype.as_numpy_dtype)[:, places]
+            return self._step("MatMul", (self.visit(source), self._constant(tensor, chosen)), tensor)
         if operation.type == "Reshape" and (rows := _restored_rows(tensor)) is not None:
             return self.visit(rows)
         if operation.type == "Reshape" and _is_vector_as_row(tensor):
@@ -126,6 +138,9 @@ class _NumpyLowering:
         self.steps.append(ProgramStep(operation, inputs, self._new(tensor)))
         return self.size - 1
 
+    def _number(self, tensor: tf.Tensor, number: float) -> int:
+        return self._constant(tensor, np.asarray(number, tensor.dtype.as_numpy_dtype))
+
     def _constant(self, tensor: tf.Tensor, value: np.ndarray) -> int:
         self.constants[self._new(tensor)] = value
         return self.size - 1
@@ -149,3 +164,32 @@ def _is_vector_as_row(tensor: tf.Tensor) -> bool:
     """Return whether the op reshapes ``[n]`` to ``[1, n]``, which is how the program stores vectors anyway."""
     source = tensor.op.inputs[0].shape
     return source.rank == 1 and source[0] is not None and tensor.shape.as_list() == [1, source[0]]
+
+
+def _columns(tensor: tf.Tensor) -> tuple[tf.Tensor, np.ndarray] | None:
+    """Return the matrix and the indices of its columns that a slice or a part of a split consists of, or ``None``."""
+    operation, inputs = tensor.op, tensor.op.inputs
+    if operation.type in ("Split", "SplitV"):
+        axis, source = (inputs[0], inputs[1]) if operation.type == "Split" else (inputs[2], inputs[0])
+        index: tuple = (slice(None, None, 1),) * (source.shape.rank or 0)
+        widths = [output.shape[-1] for output in operation.outputs]
+        if tf.get_static_value(axis) not in (1, -1) or None in widths:
+            return None
+        first = sum(widths[: tensor.value_index])
+        index = *index[:1], slice(first, first + widths[tensor.value_index])
+    elif operation.type in ("Slice", "StridedSlice"):
+        source, given = inputs[0], [tf.get_static_value(value) for value in inputs[1:]]
+        if any(value is None for value in given):
+            return None
+        if operation.type == "StridedSlice":
+            index = strided_index(operation, *given)
+        else:
+            ends = (None if size == -1 else begin + size for begin, size in zip(*given, strict=True))
+            index = tuple(slice(begin or None, end, 1) for begin, end in zip(given[0], ends, strict=True))
+    else:
+        return None
+    rows_kept = all(part is ... or part == slice(None, None, 1) for part in index[:-1])
+    if source.shape.rank != 2 or source.shape[1] is None or len(index) < 2 or not rows_kept:
+        return None
+    places = np.arange(2 * source.shape[1]).reshape(2, -1)[index]
+    return (source, places[0]) if places.shape == (2, tensor.shape[-1]) else None

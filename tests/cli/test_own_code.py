@@ -267,7 +267,7 @@ WRONG = {
     "--policy-gradient script:path --allow-import script": "policy_gradient script SystemExit",
     "--policy-gradient needy:path --allow-import needy": "policy_gradient needy 'no_such_package'",
     "--algorithm own_code:Cautious": "algorithm own_code:Cautious --allow-import own_code",
-    f"--algorithm own_code:Cautius {ALLOW}": "algorithm own_code:Cautius 'Cautious'",
+    f"--algorithm own_code:Cautius {ALLOW}": "algorithm own_code:Cautius no 'Cautius' 'Cautious'",
     f"--algorithm own_code:NUMBER {ALLOW}": "algorithm own_code:NUMBER 3",
     f"--algorithm own_code:LostConfig {ALLOW}": "algorithm own_code:LostConfig",
     f"--algorithm own_code:Cautious --cautoin 1 {ALLOW}": "--cautoin --caution",

@@ -107,6 +107,8 @@ SLICES = {
     "every column": lambda x: x[:, :],
     "images": lambda x: tf.reshape(x, [5, 7, 1])[:, 2:4],
     "a number": lambda x: x[4, 6],
+    "a part of a split": lambda x: tf.split(x, [2, 4, 1], axis=1)[1],
+    "rows of a split": lambda x: tf.split(x, [2, 3])[1],
 }
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError, load_policy
-from ddpg.policies.network_policy import NumpyPolicy
+from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy
 
 v1 = tf.compat.v1
 STATES, BOX = gym.spaces.Box(-1, 1, (6,)), gym.spaces.Box(-1, 1, (2,))
@@ -60,8 +60,25 @@ def centred_weights(states):
     return tf.tanh(tf.matmul(states, kernel - tf.reduce_mean(kernel, axis=1, keepdims=True)))
 
 
-ACROSS_ROWS = (shared, centred_halves, centred_over_the_batch)  # not a row of features for each row of an observation
-BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights)
+def parts(states):
+    """Columns, taken in every way, through activations that NumPy programs have no operation for."""
+    half, rest = tf.split(dense(states, 8, "first"), 2, axis=-1)
+    several = tf.split(states, [1, 3, 2], axis=1)
+    taken = [states[:, 1:4], states[..., -1:], rest[:, ::-2], tf.slice(half, [0, 1], [-1, 2]), several[1], half]
+    joined = tf.concat(taken, axis=1)
+    return tf.nn.leaky_relu(joined - 0.4, 0.3) + tf.nn.relu6(20.0 * joined)
+
+
+def some_rows(states):
+    return dense(states, 6, "first") - dense(states, 6, "first")[:1]
+
+
+ACROSS_ROWS = (
+    shared,
+    centred_halves,
+    centred_over_the_batch,
+)  # not a row of features for each row of an observation
+BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights, parts)
 
 
 def make_agent(network):
@@ -86,6 +103,12 @@ def test_one_state_and_a_batch_act_as_in_tensorflow(network):
         alone = by_tensorflow(agent, state[None])[0]
         np.testing.assert_allclose(agent.predict(state)[0], alone, rtol=1e-5, atol=1e-6)
     assert (agent._native_policy is None) == (network in (*ACROSS_ROWS, centred_weights))
+
+
+def test_a_network_that_takes_some_rows_acts_in_its_session():
+    agent = make_agent(some_rows)
+    assert isinstance(agent.policy, SessionPolicy)
+    np.testing.assert_allclose(agent.predict(states())[0], by_tensorflow(agent, states()), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("network", BY_ROWS)
