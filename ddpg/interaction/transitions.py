@@ -256,7 +256,9 @@ class ObservationReader:
         return self._read(observations, self._shape_of_all)
 
     def read_masked(self, observations: Any) -> tuple[np.ndarray, set[int]]:
-        """Return all observations, with zeros for those that hold NaN or exceed float32, and the indices of those.
+        """Return all observations, with 0 for NaN and numbers beyond float32, and the indices of those that held one.
+
+        Their other numbers stay, since the environment's next action may depend on them: on an action mask, say.
 
         Raises:
             UsageError: if something else is wrong.
@@ -264,10 +266,9 @@ class ObservationReader:
         array = np.array(validate_numeric(observations, "observation"))
         if array.shape != self._shape_of_all:
             return self.read_batch(array), set()
-        rows = array.reshape(len(array), -1)
-        bad = ~(np.abs(rows) <= LARGEST).all(axis=1)
+        bad = ~(np.abs(array) <= LARGEST)
         array[bad] = 0
-        return self.read_batch(array), set(np.flatnonzero(bad).tolist())
+        return self.read_batch(array), set(np.flatnonzero(bad.reshape(len(array), -1).any(axis=1)).tolist())
 
     def _read(self, values: Any, shape: tuple[int, ...]) -> np.ndarray:
         array = validate_numeric(values, "observation")
@@ -302,7 +303,7 @@ class Passthrough:
         return observations
 
     def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
-        """Return the observations, with zeros for those that are not finite, and the indices of those."""
+        """Return the observations, with 0 for numbers that are not finite, and the indices of those that held one."""
         assert self._check is not None, "nothing is refused that is not checked"
         return self._check.read_masked(observations)
 

@@ -353,6 +353,24 @@ def test_learning_never_takes_a_forbidden_action(name, n_envs, steps, tmp_path):
     assert agent.observation_space.shape == (2 + N,)
 
 
+class NotANumberInRoomThree(gym.ObservationWrapper):
+    """Room 3 is observed as NaN."""
+
+    def observation(self, observation):
+        return np.where(observation == 0.75, np.nan, observation).astype(np.float32)
+
+
+def test_a_dropped_observation_keeps_its_mask(steps):
+    """A vector steps all of its environments, also the one whose observation is NaN."""
+    env = gym.vector.SyncVectorEnv([lambda: ActionMask(NotANumberInRoomThree(Rooms()))] * 3)
+    options = {**SMALL, "learning_starts": 1000, "on_bad_transition": "drop"}
+    agent = DQN(env, DQNConfig(**options, jit=False), seed=0)
+    agent.learn(150)
+    assert agent.counts["dropped_transitions"] > 20
+    assert all(mask[action] for mask, action in steps)
+    agent.close()
+
+
 def after_updates(agent):
     """Return the weights after updates on transitions with allowed actions."""
     rng = np.random.default_rng(5)
