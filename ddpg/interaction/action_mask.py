@@ -155,17 +155,25 @@ def masks_of(observations: np.ndarray, choices: int) -> np.ndarray:
     return observations[:, -choices:] > 0.5
 
 
-def check_masks(observations: np.ndarray, choices: int, terminated: np.ndarray | bool = True) -> np.ndarray:
+def check_masks(
+    observations: np.ndarray, choices: int, terminated: np.ndarray | bool = True, name: str = "observations"
+) -> np.ndarray:
     """Return the masks at the end of observations ``[N, d + choices]``, checked, ``[N, choices]``.
 
     Raises:
-        UsageError: if one is not numbers 0 or 1, or allows nothing in a state that is not ``terminated``.
+        UsageError: if one is not numbers 0 or 1, or allows nothing in a state that is not ``terminated``; of several
+            observations, the message has the first bad one's row and their ``name``.
     """
     masks = observations[:, -choices:]
     right = ((masks == 0) | (masks == 1)).all(axis=1) & (masks.any(axis=1) | terminated)
     if not right.all():
-        check_mask(masks[right.argmin()], choices)
+        row = int(right.argmin())
+        check_mask(masks[row], choices, where=_row(row, masks, f" of {name}"))
     return masks
+
+
+def _row(row: int, rows: np.ndarray, of: str = "") -> str:
+    return f"row {row}{of}: " if len(rows) > 1 else ""
 
 
 def check_masked(transitions: Transitions, choices: int) -> None:
@@ -176,15 +184,17 @@ def check_masked(transitions: Transitions, choices: int) -> None:
             action that was taken.
     """
     masks = check_masks(transitions.observations, choices, terminated=False)
-    check_masks(transitions.next_observations, choices, transitions.terminated)
+    check_masks(transitions.next_observations, choices, transitions.terminated, "next_observations")
     taken = transitions.actions[:, 0].astype(int)
     forbidden = masks[np.arange(len(masks)), taken] == 0
     if forbidden.any():
         row = int(forbidden.argmax())
-        raise UsageError(f"action {taken[row]} (counted from 0) is forbidden by its {KEY}={brief(masks[row])}")
+        raise UsageError(
+            f"{_row(row, masks)}action {taken[row]} (counted from 0) is forbidden by its {KEY}={brief(masks[row])}"
+        )
 
 
-def check_mask(mask: Any, choices: int, terminated: bool = False) -> np.ndarray:
+def check_mask(mask: Any, choices: int, terminated: bool = False, where: str = "") -> np.ndarray:
     """Return an action mask as float32 ``[choices]``.
 
     Raises:
@@ -192,7 +202,9 @@ def check_mask(mask: Any, choices: int, terminated: bool = False) -> np.ndarray:
     """
     array = np.asarray(mask)
     if array.shape != (choices,) or array.dtype.kind not in "buif" or not np.isin(array, (0, 1)).all():
-        raise UsageError(f"{KEY}={brief(mask)} must be {choices} numbers, 0 or 1, one for each action")
+        raise UsageError(f"{where}{KEY}={brief(mask)} must be {choices} numbers, 0 or 1, one for each action")
     if not (terminated or array.any()):
-        raise UsageError(f"{KEY}={brief(mask)} allows no action in a state that is not terminal; allow one at least")
+        raise UsageError(
+            f"{where}{KEY}={brief(mask)} allows no action in a state that is not terminal; allow one at least"
+        )
     return array.astype(np.float32)

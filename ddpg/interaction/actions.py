@@ -243,7 +243,7 @@ class DiscreteActions:
         """
         if not self.space.contains(action):
             # Of others, such as 0.5 or a one-hot row, this would make other actions than were taken.
-            converts = not isinstance(action, (int, np.integer)) and _is_whole(action)
+            converts = _is_whole(action) and self.space.contains(int(np.asarray(action).item()))
             advice = ", as of actions.reshape(-1).astype(int)" if converts else ""
             raise UsageError(
                 f"action {brief(action)} is outside the action space {self.space}; expected one integer, {self.start} "

@@ -198,6 +198,20 @@ def test_a_transition_with_an_invalid_mask_is_not_stored(place, value, message):
     agent.close()
 
 
+def test_the_row_of_an_invalid_mask_is_named():
+    agent = DQN(PAIR, DQNConfig(**SMALL, jit=False, action_mask=True), seed=0)
+    for place, value, message in (
+        (0, [0.5, 0.5, 0, 0, 0, 0], "row 3 of observations: allows no action"),
+        (3, [0.5, 0.5, 0, 0, 0.5, 0], "row 3 of next_observations: 0.5 numbers"),
+        (1, 1, "row 3: action 1 forbidden"),
+    ):
+        columns = [[field] * 5 for field in USABLE]
+        columns[place][3] = value
+        with refuses(UsageError, message):
+            agent.remember(*columns)
+    agent.close()
+
+
 MASKS_MAIN = """\
 #include <stdio.h>
 #include "policy.h"

@@ -13,7 +13,7 @@ from refusals import refuses
 
 from ddpg import FlattenParameterisedAction, UsageError
 from ddpg.checkpoints.space_json import describe_space
-from ddpg.interaction.actions import BoxActions, ParameterisedActions, make_actions, unbatch
+from ddpg.interaction.actions import BoxActions, DiscreteActions, ParameterisedActions, make_actions, unbatch
 from ddpg.replay.hindsight import check_goals
 
 Box = spaces.Box
@@ -210,6 +210,16 @@ def test_an_unsigned_choice_is_compared_as_a_number():
     space = spaces.Tuple((spaces.Discrete(2, start=-3), spaces.Tuple((Box(0, 1, (1,)), Box(0, 1, (1,))))))
     with refuses(UsageError, "choice 0", "from -3 to -2"):
         make_actions(space).to_flat((np.uint8(0), ([0.0], [0.0])))
+
+
+@pytest.mark.parametrize(
+    ("action", "advised"),
+    [(np.uint64(6), True), (np.array([6.0]), True), (5.5, False), (8.0, False), (np.int64(8), False)],
+)
+def test_conversion_is_advised_where_it_helps(action, advised):
+    with pytest.raises(UsageError) as caught:
+        DiscreteActions(spaces.Discrete(3, start=5)).to_flat(action)
+    assert ("astype(int)" in str(caught.value)) == advised
 
 
 WIDE = Box(np.arange(4.0).reshape(2, 2) - 9, np.arange(4.0).reshape(2, 2), dtype=np.float64)  # its text has three lines
