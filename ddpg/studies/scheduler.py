@@ -329,7 +329,6 @@ def _new_log_lines(job: Job) -> Iterator[str]:
 
 def _finished(folder: CellFolder) -> str:
     """Return the message about a finished cell, with its evaluation return if it was evaluated."""
-    rows = folder.evaluations
-    told = folder.evaluated or (rows[-1] if rows else {})
+    told = folder.evaluated or next(reversed(folder.evaluations), {})
     has_return = "mean_return" in told
     return "finished" + (f", evaluation return {format_number(float(told['mean_return']))}" if has_return else "")

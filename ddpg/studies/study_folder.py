@@ -8,6 +8,7 @@ CONFIGURATION/SEED/ENV/        options.toml, log.txt, final.json, failed.json of
 results.csv, table.csv, comparison.csv, table.md, curves.png
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,8 +70,10 @@ class CellFolder:
 
     @property
     def steps(self) -> int:
-        """Steps trained so far, according to the newest checkpoint or table row."""
-        rows = self._table("metrics.csv")
+        """Steps trained so far, according to the newest checkpoint or table row; the table may be damaged."""
+        rows: list[dict[str, str]] = []
+        with contextlib.suppress(FileFault):
+            rows = self._table("metrics.csv")
         return max(self.saved, int(rows[-1]["timesteps"]) if rows else 0)
 
     @property
@@ -93,10 +96,16 @@ class CellFolder:
         return now is None or (now == "evaluate" and stage != "evaluate")
 
     def _lacks_last_evaluation(self) -> bool:
-        """Whether the run was interrupted in the evaluation at its goal, so that its table ends before."""
-        if self.run is None or not (self.run / "evaluations.csv").exists():  # the file was lost, and training has ended
+        """Whether the run was interrupted in the evaluation at its goal, so that its table ends before.
+
+        Not if the table is lost or damaged: training has ended, and the report names the file.
+        """
+        if self.run is None or not (self.run / "evaluations.csv").exists():
             return False
-        rows = self.evaluations
+        try:
+            rows = self.evaluations
+        except FileFault:
+            return False
         return not rows or int(rows[-1]["timesteps"]) < self.cell.group.total_timesteps
 
     @property

@@ -358,6 +358,18 @@ def test_an_error_in_the_scheduler_terminates_the_cells(stubbed):
     assert [job.process.returncode for job in scheduler.running.values()] == [143]
 
 
+@pytest.mark.parametrize("name", ["evaluations.csv", "metrics.csv"])
+def test_a_damaged_table_of_a_finished_cell_does_not_keep_others_from_running(name, stubbed, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)  # the bar reads the steps of all cells
+    study = stubbed(2, "final_episodes = 30")
+    damaged, other = study.cell_folders
+    train_by_hand(damaged, [5.0, 7.0])
+    (damaged.run / name).write_text("timesteps,mean_return\n\0,7\n")
+    outcome = run(study, jobs=1, progress_bar=True)
+    assert (outcome.finished, outcome.failed) == (2, {})
+    assert other.evaluated["mean_return"] == 5.5
+
+
 def test_a_terminal_shows_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch, capsys):
     study = stubbed(2)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
