@@ -209,15 +209,18 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     unwritten: list[str] = []
     files: dict[str, Path | None] = dict.fromkeys(("results", "table", "comparison", "text", "figure"))
 
-    def write(name: str, writer: Callable[[Path], object]) -> None:
+    def write(name: str, writer: Callable[[Path], object], has_rows: bool = True) -> None:
+        """Write a file, or remove the one of an earlier report if there is nothing to write."""
         path = root / getattr(FILES, name)
         try:
             with file_faults("the printed report is complete"):
-                writer(path)
+                if has_rows:
+                    writer(path)
+                    files[name] = path
+                elif path.exists():
+                    path.unlink()
         except FileFault as fault:
             unwritten.append(str(fault))
-        else:
-            files[name] = path
 
     write("results", lambda path: write_table(path, COLUMNS, values))
     ends = [_ends([(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
@@ -228,15 +231,14 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     write("table", lambda path: write_table(path, tuple(rows[0]), rows))
     comparisons = compared([(group.name, group.configuration, end[0]) for group, end in zip(groups, ends, strict=True)])
     text = f"{markdown(rows)}\n\n{NOTE}\n\n{holding_markdown(rows)}\n\n{HOLDING_NOTE}\n"
+    write("comparison", lambda path: write_table(path, tuple(comparisons[0]), comparisons), bool(comparisons))
     if comparisons:
-        write("comparison", lambda path: write_table(path, tuple(comparisons[0]), comparisons))
         note = COMPARISON_NOTE.format(reference=comparisons[0]["reference"])
         text += f"\n{comparison_markdown(comparisons)}\n\n{note}\n"
     write("text", lambda path: atomic_write.write_text(path, text))
-    if any(run.rows for run in runs.values()):
-        names = [folder.cell.group.configuration for folder in runs]
-        curves = learning_curves([*runs.values()], names=names)
-        write("figure", lambda path: plot_curves(curves, path))
+    drawn = any(run.rows for run in runs.values())
+    names = [folder.cell.group.configuration for folder in runs]
+    write("figure", lambda path: plot_curves(learning_curves([*runs.values()], names=names), path), drawn)
     return Report(rows, comparisons, text, files, unread, unwritten)
 
 

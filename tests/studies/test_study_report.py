@@ -122,6 +122,22 @@ def test_a_cell_with_a_damaged_file_is_left_out_of_the_report_and_named(name, st
     assert damaged.stage == "train"
 
 
+def test_what_can_no_longer_be_compared_or_drawn_leaves_no_earlier_file(stubbed):
+    """The cell that is left out would still be in comparison.csv and curves.png."""
+    study = stubbed(1)
+    study.file.write_text(study.file.read_text() + "other = {}\n")
+    groups = read_study(study.file)
+    folders = [CellFolder(study.root, cell) for cell in cells_of(groups)]
+    for folder in folders:
+        train_by_hand(folder, [1.0, 3.0])
+    files = write_report(study.root, groups).files
+    assert files["comparison"].exists()
+    for folder, left in zip(folders, ("comparison", "figure"), strict=True):
+        (folder.run / "evaluations.csv").write_text("[\n")
+        assert write_report(study.root, groups).files[left] is None
+        assert not files[left].exists()
+
+
 def test_a_report_that_cannot_be_written_is_printed(stubbed, capsys):
     study = stubbed(1)
     study.root.mkdir()
