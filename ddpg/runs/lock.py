@@ -106,6 +106,18 @@ def _is_flocked(file: BinaryIO) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block for ``folder``, which may be read-only or hold a locked run."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # the file system may have no locks
+            if fcntl is not None:
+                descriptor = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
 def lock_cell_log(log: Path) -> BinaryIO:
     """Open and lock a cell's log; the cell counts as running until every process that holds this file has closed it.
 

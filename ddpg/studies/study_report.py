@@ -14,6 +14,7 @@ from ddpg.errors import FileFault, file_faults
 from ddpg.progress import format_number
 from ddpg.runs.curves import Holding, holding, learning_curves
 from ddpg.runs.found_runs import Run, read_run
+from ddpg.runs.lock import one_at_a_time
 from ddpg.runs.plotting import plot_curves
 from ddpg.runs.tables import read_table
 from ddpg.studies.comparison import NO_ESTIMATE, Estimate, compare, compare_over_environments, estimate
@@ -199,12 +200,18 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     interquartile mean over seeds of the last and of the largest evaluation, with 95 % bootstrap intervals (Agarwal et
     al. 2021, arXiv 2108.13264). With ``final_episodes`` the last evaluation is the one after training.
     ``comparison.csv`` compares every configuration with the first one of the first environment, by seed. A cell with a
-    damaged file is left out, and so is a file of the report that cannot be written, as in a read-only folder.
+    damaged file is left out, and so is a file of the report that cannot be written, as in a read-only folder. If
+    another process writes a report of the same study, it is waited for.
 
     Args:
         root: the study's folder.
         groups: its cells.
     """
+    with one_at_a_time(root):
+        return _write_report(root, groups)
+
+
+def _write_report(root: Path, groups: Sequence[Group]) -> Report:
     runs, values, unread = _read_cells(root, groups)
     unwritten: list[str] = []
     files: dict[str, Path | None] = dict.fromkeys(("results", "table", "comparison", "text", "figure"))

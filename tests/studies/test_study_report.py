@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from remains import assert_same
 from small_studies import train_by_hand
 
 from ddpg import DDPGConfig, train
+from ddpg.checkpoints import atomic_write
 from ddpg.cli.main import main
 from ddpg.cli.studies import WithEngine
 from ddpg.runs import run_directory, signals
@@ -136,6 +138,28 @@ def test_what_can_no_longer_be_compared_or_drawn_leaves_no_earlier_file(stubbed)
         (folder.run / "evaluations.csv").write_text("[\n")
         assert write_report(study.root, groups).files[left] is None
         assert not files[left].exists()
+
+
+def test_a_report_waits_for_one_that_another_process_writes(stubbed, monkeypatch):
+    """Both write to the same temporary files."""
+    pytest.importorskip("fcntl")
+    study, begun = stubbed(1), threading.Event()
+    study.root.mkdir()
+    reports, write_text = [], atomic_write.write_text
+    other = threading.Thread(target=lambda: reports.append(write_report(study.root, study.groups)))
+
+    def write(path, text):
+        if threading.current_thread() is other:
+            begun.set()
+        elif other.ident is None:
+            other.start()
+            assert not begun.wait(0.5)
+        write_text(path, text)
+
+    monkeypatch.setattr(atomic_write, "write_text", write)
+    write_report(study.root, study.groups)
+    other.join(60)
+    assert reports[0].files["results"].exists()
 
 
 def test_a_report_that_cannot_be_written_is_printed(stubbed, capsys):
