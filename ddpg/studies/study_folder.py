@@ -78,8 +78,14 @@ class CellFolder:
 
     @property
     def evaluations(self) -> list[dict[str, str]]:
-        """The rows of the newest run's evaluations so far."""
-        return self._table("evaluations.csv")
+        """The rows of the newest run's evaluations so far, see :meth:`up_to_goal`."""
+        return self.up_to_goal(self._table("evaluations.csv"))
+
+    def up_to_goal(self, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+        """Return the rows of a table up to the first at the study's steps; the user may have extended the run."""
+        goal = self.cell.group.total_timesteps
+        reached = (number for number, row in enumerate(rows, 1) if int(row["timesteps"]) >= goal)
+        return rows[: next(reached, len(rows))]
 
     @property
     def stage(self) -> str | None:

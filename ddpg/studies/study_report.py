@@ -257,6 +257,7 @@ def _read_cells(root: Path, groups: Sequence[Group]) -> tuple[dict[CellFolder, R
         if (path := folder.run) is not None:
             try:
                 run = read_run(path)
+                run = dataclasses.replace(run, rows=folder.up_to_goal(run.rows))
                 if not run.rows and folder.stage is None:
                     raise FileFault(f"{path / 'evaluations.csv'} is missing, although its run has finished; restore it")
                 values += [*_values(folder, run)]  # the list is complete before any row is added

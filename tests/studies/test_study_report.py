@@ -69,6 +69,14 @@ def test_a_finished_cell_without_evaluations_is_named(stubbed):
     assert f"remove {study.cell_folders[0].run}" in line
 
 
+def test_a_run_that_was_extended_by_hand_counts_up_to_the_steps_of_the_study(stubbed):
+    """``ddpg resume RUN --total-timesteps`` is for any run; the others in the table end at 100 steps."""
+    study = stubbed(1)
+    train_by_hand(study.cell_folders[0], [5.0, 3.0, 9.0, 9.0], steps=200)
+    (row,) = write_report(study.root, study.groups).rows
+    assert (row["steps"], row["final"], row["maximum"], row["kept"]) == (100, 3.0, 5.0, 0.6)
+
+
 def test_unknown_seconds_are_left_out_of_the_results(stubbed):
     study = stubbed(1)
     (cell_folder,) = study.cell_folders
