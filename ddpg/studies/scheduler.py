@@ -187,7 +187,7 @@ class Scheduler:
             # A killed cell is not at fault, so no failure is recorded and the next start of the study continues it.
             self._record_failure(folder, _failure_reason(job), record=0 < status < 128)
         else:
-            self._record_failure(folder, "ended before its goal without a reason", record=True)
+            self._record_failure(folder, _shortfall(folder), record=True)
 
     def _record_failure(self, folder: CellFolder, why: str, record: bool) -> None:
         self.failed[folder] = why
@@ -309,6 +309,16 @@ def _failure_reason(job: Job) -> str:
     said = errors[-1:] or _exception(lines) or lines[-1:] or ["it said nothing"]
     why = without_resume_hint(" ".join(line.strip() for line in said).removeprefix("ddpg: error: "))
     return safe_json.one_line(why) + f" (status {status})"
+
+
+def _shortfall(folder: CellFolder) -> str:
+    """Return what is missing in a cell whose process has ended without an error."""
+    if folder.saved < folder.cell.group.total_timesteps:
+        return "ended before its goal without a reason"
+    return (
+        f"its training has ended, but {folder.run}/evaluations.csv lacks the last evaluation: the file was edited or "
+        f"damaged; bring it back, or remove {folder.run}"
+    )
 
 
 def _exception(lines: list[str]) -> list[str]:

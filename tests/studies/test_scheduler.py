@@ -358,6 +358,16 @@ def test_an_error_in_the_scheduler_terminates_the_cells(stubbed):
     assert [job.process.returncode for job in scheduler.running.values()] == [143]
 
 
+def test_a_finished_cell_whose_table_has_lost_its_end_fails_and_names_the_file(stubbed):
+    """Nothing is left to resume: the checkpoint says that the last step was evaluated."""
+    study = stubbed([6])
+    (folder,) = study.cell_folders
+    train_by_hand(folder, [5.0])
+    (why,) = run(study).failed.values()
+    assert str(folder.run / "evaluations.csv") in why
+    assert f"remove {folder.run}" in why
+
+
 @pytest.mark.parametrize("name", ["evaluations.csv", "metrics.csv"])
 def test_a_damaged_table_of_a_finished_cell_does_not_keep_others_from_running(name, stubbed, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)  # the bar reads the steps of all cells
