@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from ddpg.errors import EnvironmentFault, UsageError, brief, format_error, users_level
 from ddpg.interaction import env_calls, spaces
@@ -152,6 +152,13 @@ def make_stepper(
     )
 
 
+def _autoreset_mode(env: gym.vector.VectorEnv) -> Any:
+    """Return the mode of ``env``; gymnasium before 1.4 overwrites the metadata when it makes another vector."""
+    inner: Any = env.unwrapped
+    own = isinstance(inner, (SyncVectorEnv, AsyncVectorEnv)) and env.metadata is inner.metadata  # not a wrapper's
+    return inner.autoreset_mode if own else env.metadata.get("autoreset_mode")
+
+
 class SingleStepper:
     """Steps a plain environment, as N = 1 environments."""
 
@@ -256,7 +263,7 @@ class VectorStepper:
         fault_counter: FaultCounter,
         timeout: float | None,
     ):
-        mode = env.metadata.get("autoreset_mode")
+        mode = _autoreset_mode(env)
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
             raise UsageError(
                 f"vector environment {env} has autoreset_mode {mode}; expected AutoresetMode.NEXT_STEP or SAME_STEP, "

@@ -66,9 +66,25 @@ def test_vector_stores_what_single_environments_do(mode, kind, truncate):
 def test_other_autoreset_modes_are_refused():
     with refuses(UsageError, "autoreset_mode AutoresetMode.DISABLED"):
         make_env_runner(vector(AutoresetMode.DISABLED), seed=0)
-    env = vector(AutoresetMode.SAME_STEP)
-    env.metadata = {}
     with refuses(UsageError, "autoreset_mode None"):
+        make_env_runner(ReusingVector(None), seed=0)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_vector_made_later_does_not_change_the_mode(mode, wrapped):
+    """Before gymnasium 1.4 all vectors of an environment share its metadata, which have the mode of the last one."""
+    expected = collect(vector(mode), 12)
+    env = vector(mode)
+    later = AutoresetMode.SAME_STEP if mode == AutoresetMode.NEXT_STEP else AutoresetMode.NEXT_STEP
+    env.metadata = {"autoreset_mode": later}
+    assert collect(gym.vector.VectorWrapper(env) if wrapped else env, 12) == expected
+
+
+def test_a_wrapper_of_a_vector_may_declare_another_mode():
+    env = gym.vector.VectorWrapper(vector(AutoresetMode.NEXT_STEP))
+    env.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+    with refuses(UsageError, "autoreset_mode AutoresetMode.DISABLED"):
         make_env_runner(env, seed=0)
 
 
