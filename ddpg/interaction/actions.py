@@ -241,22 +241,33 @@ class DiscreteActions:
         Raises:
             UsageError: if it is not an action of the space.
         """
-        if not self.space.contains(action):
+        whole = _is_integer(action)
+        if not (whole and self._has(int(action))):
             # Of others, such as 0.5 or a one-hot row, this would make other actions than were taken.
-            converts = _is_whole(action) and self.space.contains(int(np.asarray(action).item()))
+            converts = not whole and _is_whole(action) and self._has(int(np.asarray(action).item()))
             advice = ", as of actions.reshape(-1).astype(int)" if converts else ""
             raise UsageError(
                 f"action {brief(action)} is outside the action space {self.space}; expected one integer, {self.start} "
                 f"to {self.start + int(self.space.n) - 1}{advice}"
             )
-        return np.asarray([[action - self.space.start]], np.float32)
+        return np.asarray([[int(action) - self.start]], np.float32)
+
+    def _has(self, action: int) -> bool:
+        return 0 <= action - self.start < self.space.n
+
+
+def _is_integer(action: Any) -> bool:
+    """Return whether an action is an integer, of Python or NumPy and of any width."""
+    if isinstance(action, np.ndarray):
+        return action.shape == () and action.dtype.kind in "iu"
+    return isinstance(action, (int, np.integer))
 
 
 def _is_whole(action: Any) -> bool:
     """Return whether an action is a single whole number, of any type and shape."""
     try:
         return np.asarray(action, np.float64).item().is_integer()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 

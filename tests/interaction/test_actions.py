@@ -226,6 +226,18 @@ WIDE = Box(np.arange(4.0).reshape(2, 2) - 9, np.arange(4.0).reshape(2, 2), dtype
 PARAMETERISED = spaces.Tuple((spaces.Discrete(2), spaces.Tuple((WIDE, WIDE))))
 
 
+@pytest.mark.parametrize("action", [3, np.int8(3), np.uint64(3), np.array(3, np.uint64)])
+def test_a_discrete_action_may_be_an_integer_of_any_width(action):
+    assert DiscreteActions(spaces.Discrete(5, start=-1)).to_flat(action).tolist() == [[4.0]]
+
+
+@pytest.mark.parametrize("action", [4, -2, 2**70, np.uint64(2**64 - 1), np.array(7), [2**2000], 1.5, "1", None])
+def test_other_discrete_actions_are_refused(action):
+    """Gymnasium 1.1 reads the largest unsigned integer as -1, and fails for integers of more than 64 bits."""
+    with refuses(UsageError, "Discrete(4, start=-1)"):
+        DiscreteActions(spaces.Discrete(4, start=-1)).to_flat(action)
+
+
 def observing(space):
     env = Aiming()
     env.observation_space = space
