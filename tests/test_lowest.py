@@ -42,6 +42,11 @@ def test_the_lowest_xdist_knows_the_options_that_pytest_is_given():
     assert [*map(int, PINS["pytest-xdist"].split("."))] >= [3, 8, 0]
 
 
+def test_the_lowest_ipykernel_requires_what_it_imports():
+    """6.0.0 imports ipython_genutils without requiring it, so that no kernel starts; 6.5.0 no longer imports it."""
+    assert [*map(int, PINS["ipykernel"].split("."))] >= [6, 5, 0]
+
+
 def test_continuous_integration_installs_the_lowest_and_every_extra():
     text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     assert "--constraint constraints/lowest.txt" in text
