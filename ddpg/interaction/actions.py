@@ -253,7 +253,7 @@ class DiscreteActions:
         return np.asarray([[int(action) - self.start]], np.float32)
 
     def _has(self, action: int) -> bool:
-        return 0 <= action - self.start < self.space.n
+        return 0 <= action - self.start < int(self.space.n)
 
 
 def _is_integer(action: Any) -> bool:
