@@ -218,7 +218,7 @@ def swinging(config, **networks):
 
 LITTLE = SMALL | {"hidden": (8,), "batch_size": 8, "gamma": 0.5, "updates_per_call": 1, "output_init": "fan_in"}
 LITTLE |= {"jit": False}
-IN_EVERY_RUN = ("critic=distributional", "td_target=placeholder", "everything")
+IN_EVERY_RUN = ("critic=distributional", "everything")
 CASES = {
     **{f"{name}={value}": needs | {name: value} for name, value, needs in OPTIONS},
     **{"=".join(path): dict([path]) for path in PATHS},
@@ -249,7 +249,7 @@ def test_diagnostics_with_every_option_and_path(case):
 @pytest.mark.parametrize(
     "recipe",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in ("hausknecht2016", "lillicrap2015", "td3")))
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("hausknecht2016", "lillicrap2015", "td3", "td3_bc")))
         for name in RECIPES
     ],
 )

@@ -341,7 +341,10 @@ def test_an_agent_saved_at_an_episodes_end_still_makes_the_updates_of_that_step(
     assert agent.num_updates == loaded.num_updates
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("hausknecht2016", "lillicrap2015"))) for name in RECIPES],
+)
 def test_every_random_operation_has_a_seed(recipe, monkeypatch):
     """With deterministic operations, which the command enables on a GPU, TensorFlow refuses an op without a seed."""
     monkeypatch.setattr(random_seed.config, "is_op_determinism_enabled", lambda: True)

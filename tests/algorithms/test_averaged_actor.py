@@ -65,7 +65,7 @@ FOLLOWED = [
         for variant in ("online", "td3", "crossq", "td3+bc", "inverting, surrogate")
     ),
     *(
-        pytest.param("td3", driver, marks=[pytest.mark.slow] * (driver == "xla"))
+        pytest.param("td3", driver, marks=[pytest.mark.slow] * (driver in ("stepped", "xla")))
         for driver in DRIVERS
         if driver != "native"
     ),

@@ -45,7 +45,7 @@ def joint(weights, inputs, epsilon, preactivation=False):
         ("renorm", 1e-3, "none"),
         pytest.param("renorm_soft", 1.0, "none", marks=pytest.mark.slow),
         pytest.param("renorm_preactivation", 1.0, "none", marks=pytest.mark.slow),
-        ("renorm", 1e-3, "joint_ema"),
+        pytest.param("renorm", 1e-3, "joint_ema", marks=pytest.mark.slow),
     ],
 )
 def test_joint_pass_by_hand_with_every_driver(norm, epsilon, target, more):

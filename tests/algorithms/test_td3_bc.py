@@ -170,9 +170,8 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("ddpg", "crossq"))) for name in VARIANTS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
 def test_drivers_agree(name):
     (near, *others), _ = ends_of_drivers(VARIANTS[name])
     plain = Driven("uncompiled", VARIANTS[name].replace(bc_alpha=0.0, bc_final=1.0)).start()

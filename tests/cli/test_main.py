@@ -241,7 +241,8 @@ def start_training(*arguments, folder, **options):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_saves_and_resume_continues(tmp_path, number, capsys):
     arguments = ["Pendulum-v1", *TINY, "--seed", "0", "--total-timesteps", "1000000", "--evaluation-episodes", "1"]
     process = start_training(*arguments, folder=tmp_path)

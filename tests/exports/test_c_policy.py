@@ -191,7 +191,9 @@ SANITIZING = [one for one in NATIVE if one.name in ("gcc", "clang") and c_compil
 
 
 @pytest.mark.parametrize("compiler", slow_after_first(SANITIZING))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("one of", "residual"))) for name in CASES]
+)
 def test_sanitizers_report_nothing(name, compiler, folder, tmp_path):
     path = copy_export(exported(name, folder), tmp_path)
     c_compilers.acted(path, compiler, make_agent(name).actions, states(name, 20), SANITIZERS)  # asserts an empty stderr

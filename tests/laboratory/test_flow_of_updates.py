@@ -74,11 +74,12 @@ SEMI = {("start", "q"): True, ("q", "critic"): True}
             {("start", "y"), ("joint", "next_mu")},
             {"joint", "joint_2", "r"},
         ),
-        (
+        pytest.param(
             {**RENORM, "target": "joint_ema", "n_critics": 2},  # y is computed by the averaged critics in another pass
             {("start", "joint"): True, ("joint", "critic"): True},
             {("start", "y"), ("joint", "next_mu")},
             {"next_q", "next_q_2", "r"},
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["default", "twins", "online", "categorical", "residual", "joint", "joint averages"],
@@ -327,7 +328,13 @@ def test_an_own_algorithms_options_are_named_if_they_differ_from_its_defaults(mo
     assert report["critic"] == trace()["critic"]
 
 
-@pytest.mark.parametrize("target", DDPGConfig.__dataclass_fields__["target"].metadata["choices"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(target, marks=[pytest.mark.slow] * (target == "online"))  # traced by test_the_critics_update, too
+        for target in DDPGConfig.__dataclass_fields__["target"].metadata["choices"]
+    ],
+)
 def test_every_choice_of_target_can_be_traced(target):
     """A gradient trains the critic, and none reaches a target network; the picture's boxes do not overlap."""
     edges = trace(target=target, critic_norm="renorm", n_critics=2)["critic"]

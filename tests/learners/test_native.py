@@ -71,7 +71,7 @@ LONG = (
         "td3+bc",
     ),
     *("clipped, softplus", "residual gradient", "surrogate, output delta, momentum", "cloning alone"),
-    *("projections", "distributional"),
+    *("projections", "distributional", "joint pass of averages"),
 )
 
 

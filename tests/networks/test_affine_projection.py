@@ -120,9 +120,8 @@ def one_step():
 
 
 # XLA is tested with a Q-network, too.
-@pytest.mark.parametrize(
-    "driver", [pytest.param(name, marks=[pytest.mark.slow] * (name != "native")) for name in DRIVERS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_the_step_is_unchanged_before_the_projection(driver, one_step):
     """After the first step, they are those of a step without projection, scaled. Then two more updates."""
     agent = agent_with(affine_projection=True, norm="layer", policy_delay=2, **FAST, **DRIVERS[driver])

@@ -221,6 +221,7 @@ def test_tflearns_own_training_mode_still_works(session, initialize, rng):
         *({"norm": norm} for norm in SAMPLE_NORMS),
         *({"activation": name} for name in ("tanh", "elu", "selu", "sigmoid", "softplus", "softsign", "leaky_relu")),
         {"activation": tf.nn.relu6},
+        {"activation": tf.sin},
     ],
     ids=lambda options: "-".join(getattr(value, "__name__", value) for value in options.values()) or "plain",
 )
@@ -228,7 +229,7 @@ def test_numpy_policy_is_the_graph(options, observation_space, action_space, ses
     actor = ActorNetwork(observation_space, action_space, network=mlp((16, 8), **options))
     policy = make_policy(actor, session)
     initialize()
-    assert isinstance(policy, SessionPolicy if callable(options.get("activation")) else NumpyPolicy)
+    assert isinstance(policy, SessionPolicy if options.get("activation") is tf.sin else NumpyPolicy)
     weights = [5 * value for value in actor.get_network_params()]
     actor.set_network_params(weights)
     policy.load(session.run(policy.variables))

@@ -48,7 +48,7 @@ JOINT = {"target": "none", "norm": "renorm", "n_critics": 2, "policy_delay": 2}
             pytest.param({"norm": "layer"}, driver, marks=[pytest.mark.slow] * (driver != "native"))
             for driver in DRIVERS
         ),
-        (JOINT, "uncompiled"),
+        pytest.param(JOINT, "uncompiled", marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -60,13 +60,8 @@ def test_a_script_without_a_guard_makes_one_run_and_is_told_of_the_guard(tmp_pat
     assert '__name__ == "__main__":' in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        'collector="process", workers=2',
-        pytest.param('n_envs=2, vectorization="async"', marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ['collector="process", workers=2', 'n_envs=2, vectorization="async"'])
 def test_a_script_on_stdin_is_told_to_be_a_file(options, tmp_path):
     """A guard would not help it, although the script has one. Nothing is begun."""
     script = f"import ddpg\nif __name__ == '__main__':\n    ddpg.train('Pendulum-v1', {options}, progress_bar=False)\n"
