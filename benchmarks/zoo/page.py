@@ -84,10 +84,14 @@ def _moments(entry: zoo.Entry) -> list[np.ndarray]:
     env, found = rendering_env(card.env_id), []
     with env_calls.closing(env):
         observation, _ = env.reset(seed=card.evaluation.seed)
+        several = False  # some environments return all pictures since the last call, so they are asked in every step
         for step in range(length + 1):
-            picture = env.render()  # in every step, since some environments return all pictures since the last call
-            if step in steps or step == length:
-                found.append(picture[-1] if isinstance(picture, list) else picture)
+            shown = step in steps or step == length
+            if shown or several:
+                picture = env.render()
+                several = isinstance(picture, list)
+            if shown:
+                found.append(picture[-1] if several else picture)
             if step < length:
                 observation, *_ = env.step(policy.predict(observation)[0])
     return found
