@@ -22,6 +22,7 @@ from ddpg.compiler.ir import (
     fold_elementwise,
     shape_of,
 )
+from ddpg.compiler.slices import block_of, strided_index
 
 v1 = tf.compat.v1
 
@@ -393,38 +394,12 @@ def _side_by_side(program: Program, parts: Sequence[Node | Shape]) -> Node:
     return nodes[0] if len(nodes) == 1 else program.concat(tuple(nodes))
 
 
-def _block(context: _Lowering, operation: tf.Operation, sizes: Sequence[int]) -> tuple[int, int, Shape]:
-    """Return first row, first column and shape of the block that a strided slice of a tensor takes from its matrix."""
+def _block(context: _Lowering, operation: tf.Operation, sizes: tuple[int, ...]) -> tuple[int, int, Shape]:
     index = strided_index(operation, *(context.constant_value(tensor) for tensor in operation.inputs[1:4]))
-    columns = shape_of(tuple(sizes))[1]
-    taken = np.arange(math.prod(sizes)).reshape(sizes)[index].ravel()
-    if not taken.size:
-        raise Unsupported(f"{operation.name} of nothing")
-    (row, column), (last_row, last_column) = (divmod(int(place), columns) for place in taken[[0, -1]])
-    shape = last_row - row + 1, last_column - column + 1
-    block = columns * np.arange(row, last_row + 1)[:, None] + np.arange(column, last_column + 1)
-    if not np.array_equal(block.ravel(), taken):
-        raise Unsupported(f"{operation.name}: other parts of a tensor than a block of rows and columns")
-    return row, column, shape
-
-
-def strided_index(operation: tf.Operation, begin: np.ndarray, end: np.ndarray, strides: np.ndarray) -> tuple[Any, ...]:
-    """Return NumPy's index for what a ``StridedSlice``, or its gradient, takes of a tensor."""
-
-    def marked(mask: str, place: int) -> bool:
-        return bool(operation.get_attr(f"{mask}_mask") >> place & 1)
-
-    def along(place: int) -> Any:
-        if marked("ellipsis", place):
-            return ...
-        if marked("new_axis", place):
-            return None
-        if marked("shrink_axis", place):
-            return int(begin[place])
-        first = None if marked("begin", place) else int(begin[place])
-        return slice(first, None if marked("end", place) else int(end[place]), int(strides[place]))
-
-    return tuple(map(along, range(len(strides))))
+    found = block_of(index, sizes, shape_of(sizes)[1])
+    if found is None:
+        raise Unsupported(f"{operation.name}: nothing, or other parts of a tensor than a block of rows and columns")
+    return found
 
 
 def _power(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
