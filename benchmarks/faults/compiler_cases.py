@@ -5,15 +5,17 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
-from ddpg import DDPGConfig, UsageError
+from ddpg import UsageError
+from ddpg.config.algorithm_options import CONFIGS, AgentConfig
 from ddpg.replay.minibatch import Batch
 
 SIZES = (1, 3, 7, 97, 1000)
 SIZE_SHARES = (0.24, 0.32, 0.32, 0.115, 0.005)
 
-# For each option: the probability that it differs from its default, and its other values.
+# For each option: the probability that it differs from its default, and its other values. DQN has some of them.
 OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "activation": (0.5, ("tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")),
     "norm": (0.5, ("layer", "rms", "batch", "renorm", "renorm_soft", "renorm_preactivation")),
@@ -59,6 +61,12 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "actor_learning_rate": (0.1, (0.1,)),
     "threads": (0.1, (2,)),
 }
+DQN_OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
+    "learning_rate": (0.1, (0.1,)),
+    "double_q": (0.5, (True,)),
+    "target_update_interval": (0.3, (1, 2)),
+    "action_mask": (0.2, (True,)),
+}
 VALUES = (
     *("plain", "zero weights", "zero rewards", "saturated actor", "dead units", "constant observations", "ties"),
     *("subnormal", "tiny", "huge", "mixed magnitudes", "overflowing rewards"),
@@ -73,10 +81,11 @@ class Case:
         options: of the agent, where they differ from the defaults.
         batch: transitions in a minibatch.
         observations: size of an observation.
-        actions: size of an action.
+        actions: size of an action; of DQN, the number of actions.
         updates: number of updates in one call.
         values: the kind of weights and transitions, one of :data:`VALUES`.
         seed: of the random numbers.
+        algorithm: ``"DDPG"`` or ``"DQN"``.
     """
 
     options: Mapping[str, Any]
@@ -86,6 +95,7 @@ class Case:
     updates: int = 2
     values: str = "plain"
     seed: int = 0
+    algorithm: str = "DDPG"
 
     def to_json(self) -> str:
         """Return the case as one line of JSON."""
@@ -97,25 +107,55 @@ class Case:
         return cls(**json.loads(text))
 
     @property
-    def config(self) -> DDPGConfig:
+    def config(self) -> AgentConfig:
         """The agent's options.
 
         Raises:
             UsageError: if the options cannot be combined.
         """
         options = {name: tuple(value) if isinstance(value, list) else value for name, value in self.options.items()}
-        return DDPGConfig(**options, batch_size=self.batch, updates_per_call=self.updates, buffer_size=1000)
+        given = {"batch_size": self.batch, "updates_per_call": self.updates, "buffer_size": 1000}
+        return CONFIGS[self.algorithm](**options, **given)
+
+    @property
+    def spaces(self) -> tuple[gym.spaces.Box, gym.Space]:
+        """The spaces of observations, with an action mask at their end if that is an option, and of actions."""
+        masked = self.actions if self.options.get("action_mask") else 0
+        box = gym.spaces.Box(-1, 1, (self.observations + masked,))
+        return box, gym.spaces.Discrete(self.actions) if self.discrete else gym.spaces.Box(-1, 1, (self.actions,))
+
+    @property
+    def discrete(self) -> bool:
+        """Whether actions are numbers from 0 to ``actions`` − 1."""
+        return self.algorithm == "DQN"
 
 
-def sample(rng: np.random.Generator) -> Case:
+def options_of(algorithm: str) -> dict[str, tuple[float, tuple[Any, ...]]]:
+    """Return the options of ``"DDPG"`` or ``"DQN"`` that change an update, each with its share and values."""
+    return (
+        OPTIONS if algorithm == "DDPG" else {k: v for k, v in OPTIONS.items() if k in _fields(algorithm)} | DQN_OPTIONS
+    )
+
+
+def _fields(algorithm: str) -> set[str]:
+    return {field.name for field in dataclasses.fields(CONFIGS[algorithm])}
+
+
+def values_of(algorithm: str) -> tuple[str, ...]:
+    """Return the kinds of values of ``"DDPG"`` or ``"DQN"``, which has no actor."""
+    return VALUES if algorithm == "DDPG" else tuple(kind for kind in VALUES if kind != "saturated actor")
+
+
+def sample(rng: np.random.Generator, algorithm: str = "DDPG") -> Case:
     """Return a case with random options that can be combined, and random shapes."""
     while True:
         options: dict[str, Any] = {"hidden": [size(rng) for _ in range(rng.integers(1, 3))]}
-        for name, (share, values) in OPTIONS.items():
+        for name, (share, values) in options_of(algorithm).items():
             if rng.random() < share:
                 options[name] = values[rng.integers(len(values))]
         batch, observations, actions = size(rng), size(rng), min(size(rng), 97)
-        case = Case(options, batch, observations, actions, int(rng.integers(1, 4)), seed=int(rng.integers(1 << 31)))
+        updates, seed = int(rng.integers(1, 4)), int(rng.integers(1 << 31))
+        case = Case(options, batch, observations, actions, updates, seed=seed, algorithm=algorithm)
         try:
             _ = case.config
         except UsageError:
@@ -172,9 +212,15 @@ def minibatches(case: Case) -> Batch:
     if case.values == "overflowing rewards":
         rewards[...] = np.float32(3e38) * np.sign(rewards)
     weighted = config.prioritised == "proportional"
+    if case.discrete:
+        actions = rng.integers(0, case.actions, (*lead, 1)).astype(np.float32)
+    else:
+        actions = np.clip(numbers(case.actions), -1, 1)
+    if case.options.get("action_mask"):
+        observations, following = (np.concatenate((part, _masks(rng, case)), -1) for part in (observations, following))
     return Batch(
         observations=observations,
-        actions=np.clip(numbers(case.actions), -1, 1),
+        actions=actions,
         rewards=rewards,
         next_observations=following,
         terminated=(rng.random((*lead, 1)) < 0.3).astype(np.float32),
@@ -182,8 +228,15 @@ def minibatches(case: Case) -> Batch:
         if weighted or config.n_steps > 1
         else None,
         weights=rng.uniform(0.1, 1, (*lead, 1)).astype(np.float32) if weighted else None,
-        cloning=rng.uniform(0.1, 1, (*lead, 1)).astype(np.float32) if config.bc_final != 1 else None,
+        cloning=rng.uniform(0.1, 1, (*lead, 1)).astype(np.float32) if case.options.get("bc_final", 1) != 1 else None,
     )
+
+
+def _masks(rng: np.random.Generator, case: Case) -> np.ndarray:
+    """Return random action masks, each of which allows at least one action."""
+    allowed = rng.random((case.updates, case.batch, case.actions)) < 0.6
+    first = rng.integers(0, case.actions, (case.updates, case.batch, 1))
+    return (allowed | (np.arange(case.actions) == first)).astype(np.float32)
 
 
 def weights(case: Case, initial: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -197,7 +250,8 @@ def weights(case: Case, initial: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
         for array in layers("", "/W:0", "/b:0", "/W/ExponentialMovingAverage:0", "/b/ExponentialMovingAverage:0"):
             array[...] = 0
     if case.values == "zero rewards":  # the critic predicts 0, too, so there is no gradient at all
-        for array in layers("critic", "output/W:0", "output/W/ExponentialMovingAverage:0"):
+        value = "q_network" if case.discrete else "critic"
+        for array in layers(value, "output/W:0", "output/W/ExponentialMovingAverage:0"):
             array[...] = 0
     if case.values == "saturated actor":
         for array in layers("actor", "output/b:0"):

@@ -1,9 +1,9 @@
 """Differential fuzzing: compare native updates with the same updates in an uncompiled session, and some with XLA.
 
-``python -m benchmarks.faults.compilers --seed 0 --count 2000`` samples networks (options and shapes), compares several
-kinds of values on each, and writes a row per network to ``results/faults/compilers.csv``. After an interruption it
-continues after the last row. A disagreement is simplified as far as possible and printed as a command that reproduces
-it.
+``python -m benchmarks.faults.compilers --seed 0 --count 2000`` samples networks of DDPG (options and shapes), compares
+several kinds of values on each, and writes a row per network to ``results/faults/compilers.csv``; ``--algorithm DQN``
+samples those of DQN and writes to ``compilers_dqn.csv``. After an interruption it continues after the last row. A
+disagreement is simplified as far as possible and printed as a command that reproduces it.
 
 **Tolerance.** float32 sums depend on the order of their terms, and an update may magnify the difference: Adam makes a
 full step even if a gradient is only rounding error. So the reference is also run in Monte Carlo arithmetic
@@ -38,13 +38,12 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ.setdefault("DDPG_CACHE", "off")  # compile every update
 
-import gymnasium as gym
 import tensorflow as tf
 
 from benchmarks.faults.common import RESULTS
-from benchmarks.faults.compiler_cases import VALUES, Case, minibatches, sample, simpler, weights
+from benchmarks.faults.compiler_cases import Case, minibatches, sample, simpler, values_of, weights
 from benchmarks.faults.disturbed import Disturbed
-from ddpg import DDPG, UsageError
+from ddpg import DDPG, DQN, UsageError
 from ddpg.compiler.ir import Unsupported
 from ddpg.learners.graph import LearnerResult, UncompiledLearner, XLALearner
 from ddpg.learners.native import NativeLearner
@@ -97,8 +96,7 @@ class Rivals:
     """
 
     def __init__(self, case: Case, xla: bool = False):
-        spaces = gym.spaces.Box(-1, 1, (case.observations,)), gym.spaces.Box(-1, 1, (case.actions,))
-        self._agent = agent = DDPG(spaces, case.config, seed=case.seed)
+        self._agent = agent = {"DDPG": DDPG, "DQN": DQN}[case.algorithm](case.spaces, case.config, seed=case.seed)
         self._case = case
         update, sizes = agent.symbolic_update, {"batch_size": case.batch, "updates_per_call": case.updates}
         try:
@@ -221,12 +219,13 @@ def shrunk(case: Case, xla: bool, most: int = 80) -> Case:
     return case
 
 
-def network_of(seed: int, index: int, xla: bool) -> tuple[Rivals | Unsupported, list[Case]]:
+def network_of(seed: int, index: int, xla: bool, algorithm: str = "DDPG") -> tuple[Rivals | Unsupported, list[Case]]:
     """Return a random network, or why the native compiler does not support it, and the cases to compare on it."""
     rng = np.random.default_rng([seed, index])
     while True:
-        case = sample(rng)
-        cases = [dataclasses.replace(case, values=str(kind)) for kind in rng.permutation(VALUES)[:KINDS]]
+        case = sample(rng, algorithm)
+        kinds = rng.permutation(values_of(algorithm))[:KINDS]
+        cases = [dataclasses.replace(case, values=str(kind)) for kind in kinds]
         try:
             return Rivals(case, xla), cases
         except Unsupported as reason:
@@ -235,11 +234,13 @@ def network_of(seed: int, index: int, xla: bool) -> tuple[Rivals | Unsupported, 
             continue
 
 
-def fuzz(seed: int, networks: range) -> Iterator[tuple[dict[str, Any], list[tuple[Case, bool, list[str]]]]]:
+def fuzz(
+    seed: int, networks: range, algorithm: str
+) -> Iterator[tuple[dict[str, Any], list[tuple[Case, bool, list[str]]]]]:
     """Yield, for each network, its row of the table and the cases on which the compilers disagree."""
     for index in networks:
         start, xla = time.perf_counter(), index % XLA_EVERY == XLA_EVERY // 2
-        rivals, cases = network_of(seed, index, xla)
+        rivals, cases = network_of(seed, index, xla, algorithm)
         row: dict[str, Any] = dict.fromkeys(COLUMNS, 0) | {"network": index, "cases": len(cases), "xla": int(xla)}
         wrong = []
         if isinstance(rivals, Unsupported):
@@ -273,6 +274,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=2000, help="number of cases")
+    parser.add_argument("--algorithm", default="DDPG", choices=("DDPG", "DQN"))
     parser.add_argument("--case", help="compare one case, in the JSON that is printed for a disagreement")
     parser.add_argument("--xla", action="store_true", help="compare this case with XLA, too")
     parser.add_argument("--no-shrink", action="store_true", help="print disagreements without simplifying them")
@@ -283,13 +285,13 @@ def main() -> int:
         print("\n".join(found) or "no disagreement")
         return bool(found)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / "compilers.csv"
+    path = RESULTS / ("compilers.csv" if options.algorithm == "DDPG" else "compilers_dqn.csv")
     done = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if not done:
             writer.writeheader()
-        for row, wrong in fuzz(options.seed, range(len(done), -(-options.count // KINDS))):
+        for row, wrong in fuzz(options.seed, range(len(done), -(-options.count // KINDS)), options.algorithm):
             writer.writerow(row)
             file.flush()
             for case, xla, texts in wrong:

@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.algorithms.base import TD_ERRORS, Update
+from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.learners.graph import placeholders
 from ddpg.learners.native import _update_kinds
 from ddpg.replay.minibatch import Batch
@@ -77,6 +78,7 @@ class Disturbed:
 
     def __init__(self, update: Update, variables: Mapping[str, tf.Variable], batch_size: int, seed: int):
         self._rng, self._count = np.random.default_rng(seed), update.count
+        self._discrete = isinstance(update, DQNUpdate)  # whose actions are indices
         graph = update.value.graph
         with graph.as_default(), v1.name_scope(f"{SCOPE}/"):
             shape = batch_size, update.action_size
@@ -112,7 +114,8 @@ class Disturbed:
     def __call__(self, start: Mapping[str, np.ndarray], batch: Batch, updates: int) -> dict[str, np.ndarray]:
         """Return variables, metrics and TD errors after disturbed ``updates`` on minibatches ``[K, B, ...]``."""
         start = {name: value if name.endswith("steps:0") else self._nudged(value) for name, value in start.items()}
-        batch = batch.map(self._nudged).replace(terminated=batch.terminated)
+        exact = {"terminated": batch.terminated} | ({"actions": batch.actions} if self._discrete else {})
+        batch = batch.map(self._nudged).replace(**exact)
         return self._run(self._sessions[0], start, batch, updates)
 
     def in_float64(self, start: Mapping[str, np.ndarray], batch: Batch, updates: int) -> dict[str, np.ndarray]:

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.faults import compilers
-from benchmarks.faults.compiler_cases import OPTIONS, VALUES, Case, minibatches, sample, simpler
+from benchmarks.faults.compiler_cases import VALUES, Case, minibatches, options_of, sample, simpler, values_of
 from benchmarks.faults.disturbed import _halved, _in_two_halves
-from ddpg import DDPGConfig
 from ddpg.compiler import llvm_builder
+from ddpg.config.algorithm_options import CONFIGS
 
 # Small networks that use many parts of the compiler.
 SAMPLE = [
@@ -21,6 +21,10 @@ SAMPLE = [
         Case({"hidden": [1], "activation": "leaky_relu", "optimizer": "sgd", "gamma": 0.0}, 7, 1, 1, 1, seed=1),
         ("huge",),
     ),
+    (
+        Case({"hidden": [3], "double_q": True, "action_mask": True, "norm": "rms"}, 7, 2, 3, algorithm="DQN"),
+        values_of("DQN"),
+    ),
 ]
 # Options that do not affect an update of a given minibatch, or are sampled under another name.
 ELSEWHERE = {
@@ -30,12 +34,14 @@ ELSEWHERE = {
     *("on_bad_transition", "step_timeout", "noise", "noise_scale", "noise_schedule", "noise_final", "noise_theta"),
     *("noise_dt", "parameter_noise", "exploration_initial", "exploration_final", "learning_rate_schedule"),
     *("actor_learning_rate_schedule", "critic_learning_rate_schedule", "dataset_share", "bc_steps"),
-    *("actor_network", "critic_network"),
+    *("actor_network", "critic_network", "q_network", "network"),
 }
 
 
-def test_every_option_of_an_update_is_sampled():
-    assert {field.name for field in dataclasses.fields(DDPGConfig)} - ELSEWHERE == set(OPTIONS)
+@pytest.mark.parametrize("algorithm", CONFIGS)
+def test_every_option_of_an_update_is_sampled(algorithm):
+    fields = {field.name for field in dataclasses.fields(CONFIGS[algorithm])}
+    assert fields - ELSEWHERE == set(options_of(algorithm))
 
 
 def test_a_disturbed_sum_adds_two_random_halves():
@@ -67,7 +73,7 @@ def test_a_disturbed_sum_adds_two_random_halves():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow"])
+@pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow", "dqn"])
 def test_native_agrees_with_the_session(case, kinds):
     rivals = compilers.Rivals(case)
     try:
@@ -137,8 +143,9 @@ def test_a_number_that_rounding_makes_nan_may_have_any_value_but_others_may_not(
     assert compilers._compared({"w": np.float32([1e20, 1e19])}, expected, [other]).wrong
 
 
-def test_samples_are_the_same_for_a_seed_and_survive_json():
-    one, other = (sample(np.random.default_rng([3, 4])) for _ in range(2))
+@pytest.mark.parametrize("algorithm", CONFIGS)
+def test_samples_are_the_same_for_a_seed_and_survive_json(algorithm):
+    one, other = (sample(np.random.default_rng([3, 4]), algorithm) for _ in range(2))
     assert one == other == Case.from_json(one.to_json())
     for field, again in zip(minibatches(one), minibatches(other), strict=True):
         np.testing.assert_array_equal(field, again)
