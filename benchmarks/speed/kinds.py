@@ -2,8 +2,17 @@
 
 import dataclasses
 
-from benchmarks.speed.packages import OURS, OURS_BFLOAT16, OURS_BFLOAT16X3, OURS_EMPTY, OURS_PLUS, OURS_SINGLE, PEERS
-from benchmarks.speed.tasks import CHEETAH, LEARNED, PENDULUM, REMEMBERED, SOON, STRONGER, TASKS, Task
+from benchmarks.speed.packages import (
+    OURS,
+    OURS_BFLOAT16,
+    OURS_BFLOAT16X3,
+    OURS_DQN,
+    OURS_EMPTY,
+    OURS_PLUS,
+    OURS_SINGLE,
+    PEERS,
+)
+from benchmarks.speed.tasks import CHEETAH, DISCRETE, LEARNED, PENDULUM, REMEMBERED, SOON, STRONGER, TASKS, Task
 
 MORE, LESS = "more", "less"  # which is better
 
@@ -84,6 +93,12 @@ KINDS = {
         {"HalfCheetah": STRONGER},
         (_RATE, _CPU, Quantity("megabytes", "peak memory, MB")),
         ours=OURS_PLUS,
+    ),
+    "dqn": Kind(
+        "Training with DQN: one environment, one update per step; compilation is not counted",
+        {"CartPole 64-64": DISCRETE},
+        (_RATE, _CPU, Quantity("megabytes", "peak memory, MB")),
+        ours=OURS_DQN,
     ),
     "seeds": Kind(
         "Two seeds at the same time, one core each: the sum of their steps/s, to compare with one seed on two cores",

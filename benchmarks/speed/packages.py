@@ -57,7 +57,7 @@ _TF_AGENTS = ("tf-agents==0.19.0", "tensorflow==2.15.1", "tf-keras==2.15.1", "te
 _TF_AGENTS += ("gymnasium[mujoco]>=1.1,<2",)
 _RLTOOLS = ("rltools[mkl]==2.2.1", "gymnasium[mujoco]>=1.1,<2")
 OURS, OURS_EMPTY = "ours", "ours, nothing compiled before"
-OURS_SINGLE, OURS_PLUS = "ours, one update per step", "ours, recipe plus"
+OURS_SINGLE, OURS_PLUS, OURS_DQN = "ours, one update per step", "ours, recipe plus", "ours, DQN"
 OURS_BFLOAT16, OURS_BFLOAT16X3 = "ours, bfloat16", "ours, bfloat16x3"
 _BFLOAT16, _BFLOAT16X3 = {"precision": "bfloat16"}, {"precision": "bfloat16x3"}
 PEERS = {
@@ -90,6 +90,13 @@ PEERS = {
     "Stable-Baselines3 SAC": Peer(
         "stable_baselines", _SB3, {"package": "stable_baselines3", "algorithm": "SAC"}, only="stronger"
     ),
+    # DQN with the same networks, minibatches and moving averages.
+    OURS_DQN: Peer("ours", options={"algorithm": "DQN"}, keeps=True, only="dqn"),
+    f"{OURS_DQN}, XLA": Peer("ours", options={"algorithm": "DQN", "compiler": "xla"}, only="dqn"),
+    "Stable-Baselines3 DQN": Peer(
+        "stable_baselines", _SB3, {"package": "stable_baselines3", "algorithm": "DQN"}, only="dqn"
+    ),
+    "SBX DQN": Peer("stable_baselines", _SBX, {"package": "sbx", "algorithm": "DQN"}, only="dqn"),
     # RLtools' interface does not compile for the task that measures memory.
     "RLtools (TD3)": Peer("rltools_td3", _RLTOOLS, needs="g++", lacks=("learner", "memory"), keeps=True),
 }

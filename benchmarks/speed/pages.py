@@ -18,7 +18,7 @@ README, PAGE, FIGURE = ROOT / "README.md", ROOT / "docs" / "performance.md", ROO
 UPDATE_PAGE = PAGE.with_suffix("") / "update.md"
 ALTERNATIVE = "Bar chart of our training speed divided by each package's, for each task, on one core and on two"
 SPEED, MACHINES, LIMITS, OPERATIONS, SHARES = "speed", "speed by machine", "roofline", "operations", "profile"  # marks
-NARROW = "speed in bfloat16"
+NARROW, ELSEWHERE = "speed in bfloat16", "speed on another machine"
 
 
 def write(document: dict) -> None:
@@ -36,6 +36,7 @@ def texts(document: dict) -> dict[tuple[Path, str], str]:
         (README, MACHINES): machines_sentence(machines),
         (PAGE, MACHINES): machines_table(machines),
         (PAGE, NARROW): bfloat16_table(machines),
+        (PAGE, ELSEWHERE): measured_elsewhere(document, other_machines()),
         (README, SPEED): f"{about}\n\n{short_table(document['rows'])}",
         (PAGE, SPEED): f"{about} {versions(document)}\n\n![{ALTERNATIVE}]({FIGURE.name})\n\n{tables(document['rows'])}",
     }
@@ -53,13 +54,24 @@ def other_machines() -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted(RESULTS.parent.glob("speed_*.json"))]
 
 
+def measured_elsewhere(document: dict, others: list[dict]) -> str:
+    """Return the tables of the kinds that ``document`` lacks, each from the first of ``others`` that has it."""
+    kinds, parts = {row["kind"] for row in document["rows"]}, []
+    for other in others:
+        rows = [row for row in other["rows"] if row["kind"] not in kinds]
+        if rows:
+            parts.append(f"{sentence(other | {'rows': rows})}\n\n{tables(rows)}")
+        kinds |= {row["kind"] for row in rows}
+    return "\n\n".join(parts)
+
+
 def sentence(document: dict) -> str:
     """Return a sentence with the number of repetitions and the machine."""
     machine, rows = document["machine"], document["rows"]
     times = collections.Counter((row["kind"], row["task"], row["cores"], row["peer"]) for row in rows).values()
     repeats = f"{min(times)} to {max(times)}" if min(times) < max(times) else f"{max(times)}"
-    where = f"{machine['cores']} cores of {processor_name(machine)}"
-    return f"Medians of {repeats} measurements; packages took turns on {where}."
+    measured = f"Medians of {repeats} measurements" if max(times) > 1 else "One measurement each"
+    return f"{measured}; packages took turns on {machine['cores']} cores of {processor_name(machine)}."
 
 
 def versions(document: dict) -> str:

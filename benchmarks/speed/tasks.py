@@ -49,6 +49,8 @@ TASKS = {
 # For stronger algorithms, some of which make only ten steps per second.
 STRONGER = Task("HalfCheetah-v5", (256, 256), 256, 0.99, 1_500, starts=500, warm=700)
 
+DISCRETE = Task("CartPole-v1", (64, 64), 64, 0.99, 22_000)
+
 # For kinds whose clock starts or stops elsewhere.
 SOON = dataclasses.replace(TASKS[PENDULUM], starts=100, warm=164, steps=200)
 LEARNED = dataclasses.replace(TASKS[PENDULUM], steps=20_000, goal=-200.0)

@@ -10,7 +10,7 @@ from benchmarks.speed.summary import summarise
 
 TASK = "Pendulum 64-64"
 PLACES = [(page, name) for page in (pages.README, pages.PAGE) for name in (pages.SPEED, pages.MACHINES)]
-PLACES += [(pages.PAGE, pages.NARROW)]
+PLACES += [(pages.PAGE, pages.NARROW), (pages.PAGE, pages.ELSEWHERE)]
 PLACES += [(pages.UPDATE_PAGE, name) for name in (pages.LIMITS, pages.OPERATIONS, pages.SHARES)]
 
 
@@ -109,6 +109,18 @@ def test_a_kind_can_compare_with_another_variant_of_ours():
     assert (ours.ratio, theirs.ratio) == (1, 5)
 
 
+def test_what_one_machine_did_not_measure_is_shown_from_another():
+    rates = {"ours, DQN": 100, "Stable-Baselines3 DQN": 20}
+    other = {"cpu_seconds_per_1000_steps": 1.0, "megabytes": 300.0}
+    rows = [row(peer, 0, "dqn", 1, "CartPole 64-64", steps_per_second=rate, **other) for peer, rate in rates.items()]
+    machine = {"processor": "Abacus", "cores": 2}
+    text = pages.measured_elsewhere(HERE, [{"machine": machine, "rows": [*ROWS, *rows]}, {"rows": ROWS}])
+    assert text.startswith("One measurement each; packages took turns on 2 cores of Abacus.")
+    assert "| CartPole 64-64 | 1 | Stable-Baselines3 DQN | 20 | 1.00 | 300 | × 5.00 |" in text
+    assert "SBX" not in text
+    assert text.count("factor in our favour") == 1
+
+
 def test_pages_have_the_marks():
     for page, name in PLACES:
         marks.filled(page.read_text(encoding="utf-8"), name, "")
@@ -118,7 +130,8 @@ def test_writing_fills_pages_and_draws(tmp_path, monkeypatch):
     for name in ("README", "PAGE"):
         monkeypatch.setattr(pages, name, tmp_path / f"{name}.md")
         parts = (
-            f"<!-- {mark}: begin -->\n<!-- {mark}: end -->" for mark in (pages.SPEED, pages.MACHINES, pages.NARROW)
+            f"<!-- {mark}: begin -->\n<!-- {mark}: end -->"
+            for mark in (pages.SPEED, pages.MACHINES, pages.NARROW, pages.ELSEWHERE)
         )
         (tmp_path / f"{name}.md").write_text("\n".join(["A", *parts, "Z"]))
     monkeypatch.setattr(pages, "FIGURE", tmp_path / "speed.png")

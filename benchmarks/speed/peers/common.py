@@ -158,4 +158,4 @@ def resident() -> int:
 
 
 MEASUREMENTS = {each.__name__: each for each in (training, learner, acting, memory, start, solve)}
-MEASUREMENTS |= {"seeds": training, "stronger": training}
+MEASUREMENTS |= {"seeds": training, "stronger": training, "dqn": training}

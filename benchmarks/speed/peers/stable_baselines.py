@@ -1,6 +1,7 @@
 """Train with Stable-Baselines3 or its JAX version SBX, whichever the option ``package`` names.
 
-The algorithm is DDPG, or the option ``algorithm`` with the package's default options.
+The algorithm is DDPG, or the option ``algorithm``: DQN with the same networks, minibatches and moving averages as ours,
+any other with the package's default options.
 """
 
 import importlib
@@ -13,13 +14,20 @@ from stable_baselines3.common.noise import NormalActionNoise
 def train(task, env):
     package, every = task.options["package"], task.options.get("every", 1)
     device = {"device": "cpu"} if package == "stable_baselines3" else {}
-    if algorithm := task.options.get("algorithm"):
-        make = getattr(importlib.import_module(package), algorithm)
+    algorithm = task.options.get("algorithm", "DDPG")
+    make = getattr(importlib.import_module(package), algorithm)
+    if algorithm not in ("DDPG", "DQN"):
         agent = make("MlpPolicy", env, learning_starts=task.starts, seed=task.seed, **device)
         agent.learn(task.steps + 1)
         return
-    noise = 0.1 * np.ones(env.action_space.shape)  # both packages add noise to actions in [-1, 1]
-    agent = importlib.import_module(package).DDPG(
+    if algorithm == "DQN":
+        own = {"tau": 0.005, "target_update_interval": 1}
+        if package == "stable_baselines3":  # which clips gradients, unlike ours and SBX
+            own["max_grad_norm"] = float("inf")
+    else:
+        noise = 0.1 * np.ones(env.action_space.shape)  # both packages add noise to actions in [-1, 1]
+        own = {"action_noise": NormalActionNoise(np.zeros_like(noise), noise)}
+    agent = make(
         "MlpPolicy",
         env,
         learning_rate=1e-3,
@@ -29,9 +37,9 @@ def train(task, env):
         gamma=task.gamma,
         train_freq=every,
         gradient_steps=every,
-        action_noise=NormalActionNoise(np.zeros_like(noise), noise),
         policy_kwargs={"net_arch": task.hidden},
         seed=task.seed,
+        **own,
         **device,
     )
     task.act = lambda observation: agent.predict(observation, deterministic=True)[0]
