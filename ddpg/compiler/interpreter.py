@@ -4,6 +4,7 @@ It shares no code with the scheduler, the memory plan or the code generators, so
 fault is in one of these. If both disagree with a TensorFlow session in the same way, the fault is in the lowering.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -44,6 +45,8 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "exp_nonpositive": np.exp,
     "log": np.log,
     "tanh": np.tanh,
+    "erf": np.vectorize(math.erf, [np.float32]),
+    "erfc": np.vectorize(math.erfc, [np.float32]),
     "relu": lambda x: np.where(x < 0, 0, x),  # keeps NaN
     "elu": _elu,
     "selu": lambda x: _elu(x, *SELU),

@@ -274,6 +274,8 @@ ELEMENTWISE_OPS: dict[str, str] = {
     "Exp": "exp",
     "Log": "log",
     "Tanh": "tanh",
+    "Erf": "erf",
+    "Erfc": "erfc",
     "Relu": "relu",
     "Elu": "elu",
     "Selu": "selu",

@@ -35,6 +35,8 @@ _EXPRESSIONS = {
     "Sqrt": "sqrtf({0})",
     "Rsqrt": "1.0f / sqrtf({0})",
     "Tanh": "tanhf({0})",
+    "Erf": "erff({0})",
+    "Erfc": "erfcf({0})",
     "Sigmoid": "(({0} >= 0.0f) ? 1.0f : expf({0})) / (1.0f + expf(-fabsf({0})))",
     "Softplus": "(({0} > 0.0f) ? {0} : 0.0f) + log1pf(expf(-fabsf({0})))",
     "Softsign": "{0} / (1.0f + fabsf({0}))",

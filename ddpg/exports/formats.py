@@ -107,7 +107,8 @@ def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
     onnx, tf2onnx, _ = (import_optional(name, "format='onnx'", "install the extra 'export'") for name in packages)
     signature = function.input_signature
     with _refused("tf2onnx cannot translate"):
-        model, _ = tf2onnx.convert.from_function(function, signature, opset=_OPSET)
+        handlers: dict[str, tuple[Callable, list]] = {"Erfc": (_erfc_to_onnx, [])}
+        model, _ = tf2onnx.convert.from_function(function, signature, opset=_OPSET, custom_op_handlers=handlers)
     if lacking := sorted({node.op_type for node in model.graph.node if not onnx.defs.has(node.op_type, node.domain)}):
         raise UsageError(f"ONNX cannot hold this network: tf2onnx does not translate {lacking[0]}; use savedmodel")
     for value in (*model.graph.input, *model.graph.output):
@@ -117,6 +118,15 @@ def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
     with _refused("ONNX cannot hold"):
         onnx.checker.check_model(model, full_check=True)
     onnx.save(model, str(path))
+
+
+def _erfc_to_onnx(graph: Any, node: Any, name: str, arguments: Any) -> None:
+    """Replace the op Erfc, which GELU reads and ONNX lacks, by 1 − Erf."""
+    kept = {"dtypes": node.output_dtypes, "shapes": node.output_shapes}
+    erf = graph.make_node("Erf", [node.input[0]], **kept)
+    one = graph.make_const(f"{name}/one", np.float32(1))
+    graph.remove_node(name)
+    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=node.output, **kept)
 
 
 def run_onnx(path: Path) -> Runner:

@@ -40,7 +40,7 @@ _DIGEST = "policy_sha256"
 
 LARGEST = 1 << 20  # numbers in a row of one register
 MOST = 1 << 23  # numbers in a row of all registers together, which are kept to the end of a call
-_UNARY = {"Neg", "Square", "Sqrt", "Rsqrt", "Tanh", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu"}
+_UNARY = {"Neg", "Square", "Sqrt", "Rsqrt", "Tanh", "Erf", "Erfc", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu"}
 _BINARY = {"BiasAdd", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum"}
 
 _Register: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10_000)]

@@ -42,6 +42,8 @@ TENSORFLOW_OPERATIONS: Mapping[str, Callable[..., tf.Tensor]] = {
     "Sqrt": tf.sqrt,
     "Rsqrt": tf.math.rsqrt,
     "Tanh": tf.tanh,
+    "Erf": tf.math.erf,
+    "Erfc": tf.math.erfc,
     "Sigmoid": tf.sigmoid,
     "Softplus": tf.math.softplus,
     "Softsign": tf.nn.softsign,

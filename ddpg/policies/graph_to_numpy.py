@@ -99,6 +99,8 @@ class _NumpyLowering:
             return self._step(
                 "Maximum", (value, self._step("Mul", (value, self._number(tensor, alpha)), tensor)), tensor
             )
+        if operation.type == "Pow":
+            return self._power(tensor)
         if (columns := _columns(tensor)) is not None:
             # A product instead of a slice: every format has it, and of 0 and 1 it is exact.
             source, places = columns
@@ -119,6 +121,16 @@ class _NumpyLowering:
             if self._shapes[kept] == tensor.shape and np.all(self.constants.get(other, np.nan) == neutral):
                 return kept
         return self._step(operation.type, inputs, tensor)
+
+    def _power(self, tensor: tf.Tensor) -> int:
+        """Multiply: the program has no powers."""
+        value, exponent = tensor.op.inputs[0], tf.get_static_value(tensor.op.inputs[1])
+        if exponent is None or np.size(exponent) != 1 or exponent not in (1, 2, 3):
+            raise UnsupportedOp("Pow")
+        base = product = self.visit(value)
+        for _ in range(int(exponent) - 1):
+            product = self._step("Mul", (product, base), tensor)
+        return product
 
     def _joined(self, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
         """Join any number of matrices, two at a time: the program's operation takes two."""

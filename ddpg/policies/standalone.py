@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +36,11 @@ def _sigmoid(x):
     return np.where(x >= 0, np.float32(1), decay) / (1 + decay)
 
 
+def _each(function):
+    """Return a function of arrays that calls one of the standard library on each number."""
+    return lambda x: np.array([function(value) for value in np.ravel(x).tolist()], x.dtype).reshape(x.shape)
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "MatMul": np.matmul,
     "BiasAdd": np.add,
@@ -49,6 +55,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "Sqrt": np.sqrt,
     "Rsqrt": lambda x: 1 / np.sqrt(x),
     "Tanh": np.tanh,
+    "Erf": _each(math.erf),
+    "Erfc": _each(math.erfc),
     "Sigmoid": _sigmoid,
     "Softplus": lambda x: np.logaddexp(x, np.float32(0)),
     "Softsign": lambda x: x / (1 + np.abs(x)),

@@ -1,6 +1,7 @@
 """A compiled update equals the same ops in a session: functions, reductions, products, optimizers, order of ops."""
 
 import itertools
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -72,6 +73,10 @@ FUNCTIONS = {
     "gradient of a row's minimum": lambda x, y: tf.gradients(tf.reduce_min(tf.maximum(x, -1.0), axis=1), x)[0],
     "powers": lambda x, y: x**2 - x**3 + tf.pow(x, 1.0) + x**0,
     "gradient of a power": lambda x, y: tf.gradients(x**3, x, y)[0],
+    "gelu": lambda x, y: tf.nn.gelu(x),
+    "gradient of gelu": lambda x, y: tf.gradients(tf.nn.gelu(x), x, y)[0],
+    "erf": lambda x, y: tf.math.erf(x) + tf.gradients(tf.math.erf(x), x, y)[0],
+    "silu": lambda x, y: tf.nn.silu(x) + tf.gradients(tf.nn.silu(x), x, y)[0],
     "leaky relu": lambda x, y: tf.nn.leaky_relu(x, 0.3),
     "gradient of leaky relu": lambda x, y: tf.gradients(tf.nn.leaky_relu(x, 0.3), x, y)[0],
     "or": lambda x, y: tf.cast(tf.logical_or(x >= 1.0, y < 0.0), tf.float32),
@@ -134,10 +139,16 @@ def test_elementwise_functions(session, values):
 
 
 @settings(max_examples=30)
-@given(x=st.floats(-87, 88, width=32))
-def test_exp_and_tanh_to_float_precision(functions_of_one, x):
-    ours, _ = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
-    np.testing.assert_allclose(ours, [np.exp(np.float64(x)), np.tanh(np.float64(x))], rtol=4e-7, atol=1.2e-38)
+@example(x=3.9)
+@example(x=1e-30)
+@given(x=st.floats(-87, 88, width=32) | st.floats(-4, 4, width=32))
+def test_exp_tanh_and_erf_to_float_precision(functions_of_one, x):
+    """The square in erfc's exponent is rounded, so that its relative error grows with x²."""
+    (*ours, erfc), _ = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
+    expected = [np.exp(np.float64(x)), np.tanh(np.float64(x)), math.erf(x)]
+    np.testing.assert_allclose(ours, expected, rtol=5e-7, atol=1.2e-38)
+    np.testing.assert_allclose(erfc, math.erfc(x), rtol=1.5e-6 if x < 3 else 1e-5, atol=1.2e-38)
+    assert abs(ours[2]) <= 1
 
 
 @pytest.mark.parametrize("x", [88.0, 88.1, 88.3, 88.5, 88.7, 88.8, 100.0, 3e38, np.inf, -np.inf])
@@ -179,14 +190,22 @@ def activations_of_one():
 def functions_of_one():
     with tf.Graph().as_default():
         x = v1.placeholder(tf.float32, [1])
-        return CompiledUpdate([tf.reduce_sum(tf.exp(x)), tf.reduce_sum(tf.tanh(x))], {"x": x}, [], 1)
+        functions = (tf.exp, tf.tanh, tf.math.erf, tf.math.erfc)
+        return CompiledUpdate([tf.reduce_sum(function(x)) for function in functions], {"x": x}, [], 1)
 
 
 def test_functions_propagate_nan(graph):
     """Training that diverges must be noticed; no function may turn NaN into a number."""
     x = v1.placeholder(tf.float32, [2])
-    outputs = [tf.nn.relu(x), tf.clip_by_value(x, -1.0, 1.0), tf.tanh(x), tf.exp(x), tf.sqrt(x), x * 0.0]
-    outputs += [
+    outputs = [
+        tf.nn.relu(x),
+        tf.clip_by_value(x, -1.0, 1.0),
+        tf.tanh(x),
+        tf.math.erf(x),
+        tf.math.erfc(x),
+        tf.exp(x),
+        tf.sqrt(x),
+        x * 0.0,
         tf.nn.elu(x),
         tf.nn.sigmoid(x),
         tf.nn.softplus(x),

@@ -69,6 +69,13 @@ def parts(states):
     return tf.nn.leaky_relu(joined - 0.4, 0.3) + tf.nn.relu6(20.0 * joined)
 
 
+def smooth_units(states):
+    """Both forms, of which one reads erfc and the other a cube; SiLU, and a square as a power."""
+    hidden = dense(states, 6, "first") - 0.5
+    several = tf.nn.gelu(hidden), tf.nn.gelu(hidden, approximate=True), tf.nn.silu(hidden), tf.pow(hidden, 2.0)
+    return tf.concat(several, axis=1)
+
+
 def some_rows(states):
     return dense(states, 6, "first") - dense(states, 6, "first")[:1]
 
@@ -78,7 +85,7 @@ ACROSS_ROWS = (
     centred_halves,
     centred_over_the_batch,
 )  # not a row of features for each row of an observation
-BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights, parts)
+BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights, parts, smooth_units)
 
 
 def make_agent(network):
@@ -118,6 +125,12 @@ def test_exports_of_layers_whose_weights_are_computed(network, tmp_path):
     agent.export(tmp_path / "c", format="c")  # it compares itself with the agent
     policy = load_policy(tmp_path / "numpy")
     np.testing.assert_allclose(policy.predict(states())[0], agent.predict(states())[0], rtol=1e-5, atol=1e-6)
+
+
+def test_gelu_is_exported_to_onnx_which_lacks_its_op(tmp_path):
+    pytest.importorskip("tf2onnx")
+    agent = make_agent(lambda states: tf.nn.gelu(dense(states, 6, "first")))
+    agent.export(tmp_path / "policy.onnx", format="onnx")  # it compares itself with the agent
 
 
 @pytest.mark.parametrize("format", ["numpy", "c"])
