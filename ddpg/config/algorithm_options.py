@@ -13,7 +13,7 @@ from ddpg.policies.noise import NOISES, Noise, make_noise
 from ddpg.policies.schedules import SCHEDULES
 from ddpg.replay.priorities import KINDS
 
-ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
+ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "gelu", "silu", "sigmoid", "softplus", "softsign", "linear")
 OUTPUT_INITS = ("small", "fan_in")
 RENORMS = ("renorm", "renorm_soft", "renorm_preactivation")
 SAMPLE_NORMS = ("layer", "rms")  # they normalise each sample by itself: no moving statistics, no training mode

@@ -381,6 +381,7 @@ _VALUES = {
     "inverting": "inverting_gradients invert",
     "squashing": "tanh squash squash_output",
     "leaky_relu": "leakyrelu",
+    "silu": "swish",
 }
 _VALUE = {name: here for here, names in _VALUES.items() for name in names.split()}
 

@@ -91,7 +91,8 @@ def mlp(
 
     Args:
         hidden: units per layer, e.g. ``(400, 300)``.
-        activation: a tflearn activation's name, or a callable on tensors.
+        activation: a tflearn activation's name (its ``gelu`` is the approximation by tanh), ``"silu"``, or a callable
+            on tensors, such as ``tf.nn.gelu``.
         norm: ``None``; ``"batch"``: batch normalisation of the observation and of every layer before the action
             enters (Lillicrap et al. 2015, section 3), or of every hidden layer if no action enters or it enters
             with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"rms"``: the same without
@@ -292,7 +293,8 @@ def _flat(states: tf.Tensor) -> tf.Tensor:
 
 
 def _activation(activation: str | Callable) -> Callable:
-    names = {name: getattr(tflearn.activations, name) for name in ACTIVATIONS}
+    # tflearn has no silu.
+    names = {name: getattr(tflearn.activations, name, None) or getattr(tf.nn, name) for name in ACTIVATIONS}
     chosen = choose("activation", activation, names, "a callable tensor -> tensor")
     if not isinstance(activation, str):
         chosen = shape_kept("activation", chosen)

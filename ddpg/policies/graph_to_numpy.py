@@ -140,13 +140,13 @@ class _NumpyLowering:
         return first
 
     def _step(self, operation: str, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
+        if all(place in self.constants for place in inputs):
+            return self._constant(tensor, OPERATIONS[operation](*(self.constants[place] for place in inputs)))
         # The program stores a vector [n] as a row [1, n]. That broadcasts with matrices as the vector does, and
         # elementwise ops of vectors alone give the same numbers.
         vectors = operation in _ELEMENTWISE and all((self._shapes[place].rank or 0) <= 1 for place in inputs)
         if tensor.shape.rank != 2 and not (tensor.shape.rank == 1 and vectors):
             raise UnsupportedOp(tensor.op.type)
-        if all(place in self.constants for place in inputs):
-            return self._constant(tensor, OPERATIONS[operation](*(self.constants[place] for place in inputs)))
         self.steps.append(ProgramStep(operation, inputs, self._new(tensor)))
         return self.size - 1
 
