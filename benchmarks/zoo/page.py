@@ -18,7 +18,6 @@ PAGE, PICTURE = "docs/zoo.md", "docs/zoo.png"
 # Presets without an entry, with the reason. A test compares this with the presets and the entries.
 MISSING = {
     "FetchReach-v4": "needs an older MuJoCo than the tests install",
-    "BipedalWalker-v3": "is being trained",
     "dmc/": "a suite of 49 tasks, and needs a package that the tests do not install",
 }
 ELSEWHERE = {"FetchReach-v4": "robotics.toml"}  # presets that another study trains
