@@ -30,6 +30,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import settings
+from pictures import leave_out_pictures
 from tensorflow.python.util import tf_stack
 
 from ddpg.learners.synced_session import SyncedSession
@@ -58,6 +59,8 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
+
+leave_out_pictures()
 
 # No test cuts the power, and waiting for the disk at several writes per checkpoint would cost 5 ms each.
 os.fsync = lambda descriptor: None

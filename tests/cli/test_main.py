@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from few_frames import few_frames
+from pictures import drawn
 
 import ddpg
 from ddpg import DDPG, __main__, evaluate
@@ -58,7 +59,8 @@ def read_until(stream, pattern):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
-    assert main(["train", "Pendulum-v1", *TINY, *RUN, "--root", str(root), "--no-progress-bar"]) == 0
+    with drawn():
+        assert main(["train", "Pendulum-v1", *TINY, *RUN, "--root", str(root), "--no-progress-bar"]) == 0
     return root / "Pendulum-v1" / "1"
 
 

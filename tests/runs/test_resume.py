@@ -410,7 +410,14 @@ def test_a_new_goal_is_a_whole_number_of_any_type(more, copied):
         resume(copied, total_timesteps=0)
 
 
-def test_an_invalid_goal_is_refused_before_anything_is_removed(copied, monkeypatch):
+def test_a_run_without_a_data_set_cannot_learn_offline(copied):
+    document = read_config(copied)
+    assert (document["dataset"], document["offline_timesteps"]) == (None, None)
+    with refuses(UsageError, "offline_timesteps=260"):
+        resume(copied, offline_timesteps=260, total_timesteps=300, progress_bar=False)
+
+
+def test_an_invalid_goal_is_refused_before_anything_is_removed(copied):
     before = [path.name for path in run_directory.checkpoints(copied)]
     first, goal = before[0], 2**60
     with refuses(UsageError, f"total_timesteps {goal} `int`"):
