@@ -118,7 +118,7 @@ def damages(draw, data):
     return bytes(damaged)
 
 
-@settings(max_examples=400, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=200, suppress_health_check=list(HealthCheck), database=None)
 @given(values=st.data())
 def test_random_damage_is_detected(sound, values):
     name = values.draw(st.sampled_from(FILES))
@@ -244,14 +244,14 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), database=None)
 @given(values=st.data())
 def test_random_values_in_random_fields(sound, values):
     path = values.draw(st.sampled_from(list(paths_in(sound.manifest))))
     is_manifest_refused(sound, reseal(changed(sound.manifest, path, values.draw(json_values))))
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=80, suppress_health_check=list(HealthCheck), database=None)
 @given(values=st.data())
 def test_random_headers_and_array_files(sound, values):
     """The file's checksum matches, too; names, dtypes, shapes, offsets and finiteness are still checked."""

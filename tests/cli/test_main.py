@@ -28,7 +28,6 @@ from ddpg.cli.main import main
 from ddpg.runs import run_directory, saved_policy
 
 v1 = tf.compat.v1
-# Only test_discrete_actions_train_a_dqn compiles its updates.
 TINY = ["--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--updates-per-call", "10"]
 TINY += ["--no-jit", "--optimizer", "sgd"]
 RUN = ["--seed", "0", "--total-timesteps", "400", "--evaluation-interval", "200", "--evaluation-episodes", "2"]
@@ -352,7 +351,7 @@ def test_a_signal_during_the_start_leaves_no_files(tmp_path):
 
 
 def test_discrete_actions_train_a_dqn(tmp_path, capsys):
-    arguments = ["--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--exploration-final", "0.2"]
+    arguments = [*TINY, "--exploration-final", "0.2"]
     status, out, _ = command(
         *("train", "CartPole-v1", *RUN, *arguments, "--root", tmp_path, "--json", "--no-progress-bar"), capsys=capsys
     )

@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ddpg import ReplayBuffer
@@ -94,6 +94,7 @@ def assert_equal(actual, expected):
 
 @pytest.mark.filterwarnings("ignore:hindsight")  # random rewards instead of the environment's
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=50)
 @given(st.integers(1, 12), st.integers(1, 4), ROUNDS, ROUNDS)
 def test_a_restored_memory_continues_as_if_never_interrupted(kind, capacity, n_steps, before, after):
     """The interruption may come before the ring is full, in its first round or later, within episodes."""

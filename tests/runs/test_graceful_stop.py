@@ -441,9 +441,8 @@ def test_invalid_vector_options(options, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("count", [2.0, np.int64(2), np.float32(2)])
-def test_the_number_of_environments_is_a_whole_number_of_any_type(count, tmp_path):
-    run = train("Eventful-v0", CONFIG, root=tmp_path, n_envs=count, **RUN | {"total_timesteps": 20})
+def test_the_number_of_environments_is_a_whole_number_of_any_type(tmp_path):
+    run = train("Eventful-v0", CONFIG, root=tmp_path, n_envs=np.float32(2), **RUN | {"total_timesteps": 20})
     found = run_directory.read_config(run)["n_envs"]
     assert (found, type(found)) == (2, int)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hostile_envs import AT_RESET, AT_STEP, FAILURES, OF_STEPS, TAMPERING
 
-from ddpg import DDPG
+from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
 from ddpg.runs import run_directory
 from ddpg.runs.tables import read_table
@@ -54,6 +54,11 @@ def trained(name, way, capfd):
     return status, capfd.readouterr().err
 
 
+def saved(run):
+    """Return the manifest and the arrays of a run's latest checkpoint."""
+    return checkpoint.read(checkpoint.find(run))
+
+
 def run_of(name):
     return run_directory.checkpoints(f"runs/hostile/{name}-v0/1")[-1].parents[1]
 
@@ -64,10 +69,10 @@ def assert_fails_cleanly(name, way, message, capfd, monkeypatch, resumes=True):
     (line,) = err.splitlines()
     assert (status, line[:13]) == (3, "ddpg: error: "), line
     assert ("KeyboardInterrupt" if "Interrupts" in name else message) in line, line
-    with DDPG.load(run_of(name)) as agent:
-        steps = agent.num_timesteps
-        assert len(agent.replay) == steps
-        assert (agent.num_updates > 0) == (steps > 8)
+    manifest, groups = saved(run_of(name))
+    steps = manifest["num_timesteps"]
+    assert len(groups["replay"]["rewards"]) == steps
+    assert (manifest["num_updates"] > 0) == (steps > 8)
     if "close" not in name and resumes:
         monkeypatch.setenv("HOSTILE", "off")
         assert main(["resume", str(run_of(name)), "--allow-import", "hostile_envs", "--no-progress-bar"]) == 0
@@ -138,9 +143,9 @@ def test_failure_in_the_last_evaluation(capfd, monkeypatch):
 
 
 def parameters_of(name):
-    with DDPG.load(run_of(name)) as agent:
-        assert len(agent.replay) == agent.num_timesteps == GOAL
-        return agent.get_parameters()
+    manifest, groups = saved(run_of(name))
+    assert len(groups["replay"]["rewards"]) == manifest["num_timesteps"] == GOAL
+    return groups["variables"]
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +153,7 @@ def undisturbed(tmp_path_factory):
     """The parameters that the run learns without tampering."""
     root = tmp_path_factory.mktemp("undisturbed")
     assert main(["train", "hostile_envs:hostile/Well-v0", *OPTIONS, *WAYS["plain"], "--root", str(root)]) == 0
-    with DDPG.load(root / "hostile/Well-v0/1") as agent:
-        return agent.get_parameters()
+    return saved(root / "hostile/Well-v0/1")[1]["variables"]
 
 
 @pytest.mark.parametrize("where", ["step", pytest.param("reset", marks=SLOW), pytest.param("evaluation", marks=SLOW)])

@@ -175,9 +175,10 @@ def test_a_run_stopped_between_updates_resumes_exactly(data, offline, tmp_path, 
     assert run_directory.checkpoints(run)[-1].name == "36"
     assert "as if it had not been interrupted" in capsys.readouterr().err
     path.unlink()
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch:
         killed_at(patch, 60)
-        resume(run, progress_bar=False)
+        with pytest.raises(Killed):
+            resume(run, progress_bar=False)
     resume(run, progress_bar=False)
     assert_same(run, offline)
 
@@ -189,9 +190,10 @@ def test_a_killed_run_resumes_exactly(run, at, data, tmp_path, monkeypatch, requ
     uninterrupted = request.getfixturevalue(run)
     path = tmp_path / "data.npz"
     path.write_bytes(data.read_bytes())
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch:
         killed_at(patch, at)
-        train("Offline-v0", CONFIGS[run], dataset=path, root=tmp_path, offline_timesteps=40, **RUN)
+        with pytest.raises(Killed):
+            train("Offline-v0", CONFIGS[run], dataset=path, root=tmp_path, offline_timesteps=40, **RUN)
     path.unlink()
     resume(tmp_path / "Offline-v0" / "1", progress_bar=False)
     assert_same(tmp_path / "Offline-v0" / "1", uninterrupted)
@@ -292,9 +294,7 @@ def stop():
         assert request.came(within=60.0)  # another thread receives it, perhaps after the last of these steps
 
 
-def test_an_unfinished_choice_of_the_better_policy_is_made_on_resume(
-    fine_tuned, data, tmp_path, monkeypatch, capsys
-):
+def test_an_unfinished_choice_of_the_better_policy_is_made_on_resume(fine_tuned, data, tmp_path, monkeypatch, capsys):
     """A signal leaves it unfinished, and then an environment that fails. The evaluation at the end is made, too."""
     monkeypatch.setattr(run_loop, "PATIENCE", 0.0)
     run = tmp_path / "OfflineInterfering-v0" / "1"

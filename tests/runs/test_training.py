@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from ddpg import DDPG, DDPGConfig, UsageError, train
+from ddpg import DDPGConfig, UsageError, train
+from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
 from ddpg.errors import FileFault
 from ddpg.runs import recorder
@@ -90,6 +91,11 @@ def column(run, table, name="timesteps"):
     return [float(row[name]) for row in read_table(run / f"{table}.csv")]
 
 
+def saved(run, which="latest"):
+    """Return the manifest and the arrays of a checkpoint."""
+    return checkpoint.read(checkpoint.find(run, which))
+
+
 def kept(run):
     return sorted(path.name for path in (run / "checkpoints").iterdir())
 
@@ -97,8 +103,9 @@ def kept(run):
 def test_best_checkpoint_is_that_of_the_best_evaluation(finished):
     run, _ = finished
     assert column(run, "evaluations", "mean_return") == [1, 3, 2, 2.5]
-    best = DDPG.load(run, which="best")
-    assert (best.num_timesteps, len(best.replay), len(DDPG.load(run).replay)) == (600, 0, 500)  # best has no memory
+    manifest, groups = saved(run, "best")
+    assert (manifest["num_timesteps"], "replay" in groups) == (600, False)
+    assert len(saved(run)[1]["replay"]["rewards"]) == 500
 
 
 @pytest.mark.filterwarnings("ignore:.*latest versioned")
@@ -112,7 +119,7 @@ def test_a_run_records_the_version_of_its_environment(registered, tmp_path):
 def test_latest_two_checkpoints_are_kept_by_number_not_by_name(finished):
     run, _ = finished
     assert kept(run) == ["1200", "900", "best"]
-    assert DDPG.load(run).num_timesteps == 1200
+    assert saved(run)[0]["num_timesteps"] == 1200
 
 
 def test_evaluations_share_episodes_that_training_does_not_see(finished):
@@ -147,29 +154,27 @@ def test_an_evaluation_waits_for_the_end_of_an_episode_for_one_interval_at_most(
     assert column(cut, "episodes") == []
 
 
-@pytest.mark.parametrize("slow", ["evaluate", "checkpoint.write", "DiagnosticsLogWriter.add_metrics"])
-def test_evaluating_saving_and_measuring_do_not_count_as_training_time(slow, registered, tmp_path, monkeypatch):
-    """Each call advances the clock by a thousand seconds."""
-    late, clock, (place, _, name) = [0.0], time.perf_counter, slow.rpartition(".")
-    owner = getattr(recorder, place) if place else recorder
-    act = getattr(owner, name)
+def test_a_run_has_two_hundred_rows_and_counts_only_training_as_its_time(registered, tmp_path, monkeypatch):
+    """Each evaluation, checkpoint and measurement advances the clock by a thousand seconds."""
+    late, clock, calls = [0.0], time.perf_counter, set()
 
-    def slowly(*given, **options):
-        late[0] += 1000
-        return act(*given, **options)
+    def slowly(owner, name):
+        act = getattr(owner, name)
+
+        def acting(*given, **options):
+            late[0] += 1000
+            calls.add(name)
+            return act(*given, **options)
+
+        monkeypatch.setattr(owner, name, acting)
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + late[0])
-    monkeypatch.setattr(owner, name, slowly)
-    options = {"evaluation_interval": 10, "evaluation_episodes": 1, "progress_bar": False}
-    options["diagnose"] = place == "DiagnosticsLogWriter"
-    run = train("Scripted-v0", TINY, seed=7, total_timesteps=30, root=tmp_path, **options)
-    assert late[0] >= 3000
-    assert column(run, "metrics", "seconds")[-1] < 1000
-
-
-def test_a_run_has_two_hundred_rows(registered, tmp_path):
-    options = {"evaluation_interval": 1000, "evaluation_episodes": 1, "progress_bar": False}
+    for owner, name in ((recorder, "evaluate"), (checkpoint, "write"), (recorder.DiagnosticsLogWriter, "add_metrics")):
+        slowly(owner, name)
+    options = {"evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False, "diagnose": True}
     run = train("Scripted-v0", TINY, seed=7, total_timesteps=400, root=tmp_path, **options)
+    assert calls == {"evaluate", "write", "add_metrics"}
+    assert column(run, "metrics", "seconds")[-1] < 1000
     assert column(run, "metrics") == [*range(2, 402, 2)]
 
 
@@ -193,7 +198,7 @@ def test_resume_drops_rows_after_the_checkpoint(finished, tmp_path):
         assert column(run, table) == steps, table
     assert column(run, "evaluations", "mean_return") == [1, 3, 2, 2.75]
     # The best checkpoint is still known, two others are kept, and the seconds continue.
-    assert DDPG.load(run, which="best").num_timesteps == 600
+    assert saved(run, "best")[0]["num_timesteps"] == 600
     assert kept(run) == ["1200", "900", "best"]
     times = column(run, "metrics", "seconds")
     assert times == sorted(times)
@@ -230,14 +235,14 @@ def first_branch(registered, tmp_path_factory):
 def test_the_best_checkpoint_of_a_discarded_branch_is_replaced(returns, best, first_branch, tmp_path):
     """The first branch's best is at 1200, and the run is resumed from 900."""
     run = shutil.copytree(first_branch, tmp_path / "run")
-    discarded = DDPG.load(run, which="best").get_parameters()
+    discarded = saved(run, "best")[1]["variables"]
     Scripted.returns = returns
     with pytest.warns(UserWarning, match="step 1200.*step 900.*step 600"):
         resume(run, which="900", total_timesteps=1500, progress_bar=False)
     assert column(run, "evaluations", "mean_return") == [1, 3, 2, *returns]
-    kept_now = DDPG.load(run, which="best")
-    assert kept_now.num_timesteps == best
-    assert any((value != discarded[name]).any() for name, value in kept_now.get_parameters().items())
+    manifest, groups = saved(run, "best")
+    assert manifest["num_timesteps"] == best
+    assert any((value != discarded[name]).any() for name, value in groups["variables"].items())
 
 
 def halved(left):
@@ -255,8 +260,8 @@ def test_resume_needs_the_configuration_that_a_file_cannot_hold(registered, tmp_
     assert kept(run) == ["0", "100", "best"]
     resume(run, config=config.replace(gamma=0.5), total_timesteps=200, progress_bar=False)
     assert kept(run) == ["100", "200", "best"]
-    saved = read_config(run)["config"]
-    assert (saved["gamma"], saved["learning_rate_schedule"]) == (0.5, config.to_json()["learning_rate_schedule"])
+    recorded = read_config(run)["config"]
+    assert (recorded["gamma"], recorded["learning_rate_schedule"]) == (0.5, config.to_json()["learning_rate_schedule"])
 
 
 @pytest.mark.slow
