@@ -113,8 +113,8 @@ def test_metadata_contain_nothing_about_the_machine_but_its_kind_of_processor(no
 SET_BY_CONFTEST = ("DDPG_CACHE", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
 
 
-# Slow: all but the first, which a newcomer opens first.
-@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_outputs_are_as_committed(name):
     environment = {key: value for key, value in os.environ.items() if key not in SET_BY_CONFTEST}
     command = [sys.executable, str(FOLDER / "execute.py"), "--check", str(path_of(name))]
@@ -215,6 +215,10 @@ def test_a_quote_is_an_output_rounded_to_the_texts_digits(text, quoted, found):
 @pytest.mark.parametrize(
     ("name", "cells", "changes", "printed"),
     [
+        (
+            *("1_quickstart", (0, 1), {"10_000": "1_000", "episodes=10": "episodes=2"}),
+            "1000 environment steps, 0 gradient updates",
+        ),
         (
             *("4_chain_rule_or_direct", (0, 2)),
             *({"[-1.0, 0.5]": "[-1.0, 0.5, 0.0]", "[3.0, 1.0]": "[3.0, 1.0, 2.0]"}, "Jacobians: (50, 3, 31)"),

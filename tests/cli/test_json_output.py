@@ -28,13 +28,6 @@ def json_of(capfd, *arguments):
     return json.loads(out)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs")
-    assert main(["train", LOUD, *TINY, *RUN, "--root", str(root)]) == 0
-    return root / "loud" / "Loud-v0" / "1"
-
-
 def test_other_output_goes_to_stderr(capfd):
     with stdout_reserved_for_answer():
         print("python")
@@ -50,11 +43,10 @@ def test_other_output_goes_to_stderr(capfd):
 
 
 def test_train_prints_nothing_but_json(tmp_path, capfd):
-    assert json_of(capfd, "train", LOUD, *TINY, *RUN, "--root", tmp_path, "--json")["finished"]
-
-
-def test_commands_on_a_run_print_nothing_but_json(run, tmp_path, capfd):
-    flags = ["--json", "--allow-import", "loud_envs"]
+    """Nor do the commands on a run."""
+    summary = json_of(capfd, "train", LOUD, *TINY, *RUN, "--root", tmp_path, "--json")
+    assert summary["finished"]
+    run, flags = summary["run"], ["--json", "--allow-import", "loud_envs"]
     assert json_of(capfd, "evaluate", run, "--episodes", 2, *flags)["mean_return"] == 6.0
     assert json_of(capfd, "record", run, "-o", tmp_path / "a.gif", *flags)["path"] == str(tmp_path / "a.gif")
     longer = ["--total-timesteps", 20, "--no-progress-bar"]

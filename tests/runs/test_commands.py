@@ -1,5 +1,6 @@
 """Commands in messages work when they are copied into a shell."""
 
+import importlib
 import os
 import re
 import shlex
@@ -44,11 +45,12 @@ STEPS = ["--total-timesteps", "60", "--evaluation-interval", "60", "--evaluation
 
 @pytest.fixture
 def harbour(tmp_path, monkeypatch):
-    """Work in a folder whose module registers ``harbour:Harbour-v0``; yield a function that returns the module."""
+    """Work in a folder whose module registers ``harbour:Harbour-v0``; yield the module."""
     gym.registry.pop("Harbour-v0", None)
     (tmp_path / "harbour.py").write_text(HARBOUR)
     monkeypatch.chdir(tmp_path)
-    yield lambda: sys.modules["harbour"]
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("harbour")
     sys.modules.pop("harbour", None)
 
 
@@ -86,27 +88,19 @@ def test_the_resume_hint_is_removed_from_a_message():
     assert without_resume_hint("no such key") == "no such key"
 
 
-def test_the_evaluate_command_of_a_finished_run(harbour, capsys):
-    assert trained() == 0
+def test_the_resume_command_of_an_interrupted_run_and_the_evaluate_command_at_its_end(harbour, capsys, monkeypatch):
+    monkeypatch.setattr(harbour, "at", 37)
+    monkeypatch.setattr(harbour, "event", lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert trained() == 130
+    first = run_printed_command(capsys.readouterr().err, "as if it had not been interrupted with: ")
+    assert first == ["ddpg", "resume", "my runs/Harbour-v0/1", "--allow-import", "harbour"]
     assert run_printed_command(capsys.readouterr().out, "evaluate it with: ")[1] == "evaluate"
     assert "mean return" in capsys.readouterr().out
 
 
-def test_the_resume_command_of_an_interrupted_run(harbour, capsys, monkeypatch):
-    assert trained("--total-timesteps", "5", "--evaluation-interval", "5") == 0  # imports the module
-    monkeypatch.setattr(harbour(), "at", 37)
-    monkeypatch.setattr(harbour(), "event", lambda: os.kill(os.getpid(), signal.SIGINT))
-    capsys.readouterr()
-    assert trained() == 130
-    first = run_printed_command(capsys.readouterr().err, "as if it had not been interrupted with: ")
-    assert first == ["ddpg", "resume", "my runs/Harbour-v0/2", "--allow-import", "harbour"]
-
-
 @pytest.mark.slow
 def test_the_resume_command_after_an_environments_fault(harbour, capsys, monkeypatch):
-    assert trained("--total-timesteps", "5", "--evaluation-interval", "5") == 0
-    monkeypatch.setattr(harbour(), "at", 37)
-    monkeypatch.setattr(harbour(), "event", lambda: 1 / 0)
-    capsys.readouterr()
+    monkeypatch.setattr(harbour, "at", 37)
+    monkeypatch.setattr(harbour, "event", lambda: 1 / 0)
     assert trained() == 3
     assert run_printed_command(capsys.readouterr().err, "with: ")[1] == "resume"

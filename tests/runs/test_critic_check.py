@@ -48,6 +48,13 @@ def agent_in(env, **options):
     return DDPG(env, SMALL.replace(**options), seed=0)
 
 
+@pytest.fixture(scope="module")
+def untrained():
+    """An agent that learns nothing, in no environment."""
+    with DDPG((Aim.observation_space, Aim.action_space), SMALL, seed=0) as agent:
+        yield agent
+
+
 def test_pairs_by_hand():
     """1 < 2 and 1 < 3 agree, 2 < 3 does not; equal Q count as half; nothing is known if returns are equal."""
     q = np.array([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
@@ -63,30 +70,29 @@ def test_an_interval_by_hand():
     assert math.isnan(MeanOverStates.of(np.array([np.nan])).mean)
 
 
-def test_returns_and_q_are_of_the_same_actions():
+def test_returns_and_q_are_of_the_same_actions(untrained):
     """Only the first reward depends on the tried action; the rest of an episode is the policy's."""
     env = Aim()
-    with agent_in(env) as agent:
-        found = ddpg.check_critic(agent, env, states=4, actions=3, seed=7)
-        assert found.actions.shape == (4, 5, 1)
-        for number in range(4):
-            observation, _ = env.reset(seed=7 + number)
-            for _ in range(found.steps[number]):
-                observation = env.step(agent.predict(observation)[0])[0]
-            tried, left = found.actions[number, :, 0], LENGTH - found.steps[number]
-            np.testing.assert_allclose(tried[0], agent.predict(observation)[0][0], atol=1e-6)
-            rest, later = 0.0, observation
-            for step in range(1, left):
-                later = np.array([observation[0], (left - step) / LENGTH], np.float32)
-                rest += GAMMA**step * (env.bonus - (float(agent.predict(later)[0][0]) - TARGET) ** 2)
-            expected = env.bonus - (tried.astype(np.float64) - TARGET) ** 2 + rest
-            np.testing.assert_allclose(found.returns[number], expected, atol=1e-6)
-            with agent.session.as_default():
-                q = agent.critic.predict(np.repeat(observation[None], 5, axis=0), tried[:, None])[:, 0]
-                gradient = agent.critic.action_gradients(observation[None], tried[:1, None])[0, 0]
-            np.testing.assert_allclose(found.q_values[number], q, rtol=1e-5, atol=1e-6)
-            assert np.sign(tried[-1] - tried[0]) == np.sign(gradient)
-            assert abs(tried[-1] - tried[0]) == pytest.approx(0.3, abs=1e-5) or abs(tried[-1]) == 1
+    found = ddpg.check_critic(untrained, env, states=4, actions=3, seed=7)
+    assert found.actions.shape == (4, 5, 1)
+    for number in range(4):
+        observation, _ = env.reset(seed=7 + number)
+        for _ in range(found.steps[number]):
+            observation = env.step(untrained.predict(observation)[0])[0]
+        tried, left = found.actions[number, :, 0], LENGTH - found.steps[number]
+        np.testing.assert_allclose(tried[0], untrained.predict(observation)[0][0], atol=1e-6)
+        rest, later = 0.0, observation
+        for step in range(1, left):
+            later = np.array([observation[0], (left - step) / LENGTH], np.float32)
+            rest += GAMMA**step * (env.bonus - (float(untrained.predict(later)[0][0]) - TARGET) ** 2)
+        expected = env.bonus - (tried.astype(np.float64) - TARGET) ** 2 + rest
+        np.testing.assert_allclose(found.returns[number], expected, atol=1e-6)
+        with untrained.session.as_default():
+            q = untrained.critic.predict(np.repeat(observation[None], 5, axis=0), tried[:, None])[:, 0]
+            gradient = untrained.critic.action_gradients(observation[None], tried[:1, None])[0, 0]
+        np.testing.assert_allclose(found.q_values[number], q, rtol=1e-5, atol=1e-6)
+        assert np.sign(tried[-1] - tried[0]) == np.sign(gradient)
+        assert abs(tried[-1] - tried[0]) == pytest.approx(0.3, abs=1e-5) or abs(tried[-1]) == 1
 
 
 def test_q_is_in_units_of_the_environment():
@@ -104,24 +110,23 @@ def test_q_is_in_units_of_the_environment():
         assert found.q_values[0, 0] == pytest.approx(agent.reward_scale * q, rel=1e-5)
 
 
-def test_q_stands_for_what_follows_a_horizon():
+def test_q_stands_for_what_follows_a_horizon(untrained):
     """Of one step: r + γ·Q(s′, μ(s′)), and r alone in the last step of an episode."""
     env = Aim()
-    with agent_in(env) as agent:
-        found = ddpg.check_critic(agent, env, states=6, actions=1, horizon=1, seed=3)
-        last = 0
-        for number in range(6):
-            observation, _ = env.reset(seed=3 + number)
-            for _ in range(found.steps[number]):
-                observation = env.step(agent.predict(observation)[0])[0]
-            following, expected, over, *_ = env.step(found.actions[number, 1])
-            if not over:
-                with agent.session.as_default():
-                    expected += GAMMA * float(
-                        agent.critic.predict(following[None], agent.predict(following)[0][None])[0, 0]
-                    )
-            assert found.returns[number, 1] == pytest.approx(expected, abs=1e-5)
-            last += over
+    found = ddpg.check_critic(untrained, env, states=6, actions=1, horizon=1, seed=3)
+    last = 0
+    for number in range(6):
+        observation, _ = env.reset(seed=3 + number)
+        for _ in range(found.steps[number]):
+            observation = env.step(untrained.predict(observation)[0])[0]
+        following, expected, over, *_ = env.step(found.actions[number, 1])
+        if not over:
+            with untrained.session.as_default():
+                expected += GAMMA * float(
+                    untrained.critic.predict(following[None], untrained.predict(following)[0][None])[0, 0]
+                )
+        assert found.returns[number, 1] == pytest.approx(expected, abs=1e-5)
+        last += over
     assert 0 < last < 6
     assert (found.horizon, found.bootstrapped) == (1, True)
     assert "then Q" in str(found)
@@ -160,20 +165,18 @@ def test_states_are_a_returns_length_from_a_time_limit():
         assert found.horizon == (44 if gamma == 0.9 else 459)
 
 
-def test_episodes_without_an_end_are_left():
+def test_episodes_without_an_end_are_left(untrained):
     env = Aim(length=1_000_000)
-    with agent_in(env) as agent:
-        assert ddpg.check_critic(agent, env, states=2, actions=1, seed=0).steps.max() < 1_000
+    assert ddpg.check_critic(untrained, env, states=2, actions=1, seed=0).steps.max() < 1_000
 
 
-def test_options_change_what_is_tried():
+def test_options_change_what_is_tried(untrained):
     env = Aim()
-    with agent_in(env) as agent:
-        usual = ddpg.check_critic(agent, env, 3, 2, seed=0)
-        again, narrow, other = (
-            ddpg.check_critic(agent, env, 3, 2, **options)
-            for options in ({"seed": 0}, {"seed": 0, "disturbance": 0.01}, {"seed": 1})
-        )
+    usual = ddpg.check_critic(untrained, env, 3, 2, seed=0)
+    again, narrow, other = (
+        ddpg.check_critic(untrained, env, 3, 2, **options)
+        for options in ({"seed": 0}, {"seed": 0, "disturbance": 0.01}, {"seed": 1})
+    )
     np.testing.assert_array_equal(usual.actions, again.actions)
     np.testing.assert_array_equal(usual.returns, again.returns)
     assert np.abs(narrow.actions[:, 1:] - narrow.actions[:, :1]).max() < 0.05
@@ -206,10 +209,8 @@ class Doubling(Aim):
         return super().step(action)
 
 
-def test_an_environment_that_writes_into_its_actions_gets_the_same_ones_again():
-    env = Doubling(length=20)
-    agent = agent_in(env)
-    check = ddpg.check_critic(agent, env, states=10, seed=0)
+def test_an_environment_that_writes_into_its_actions_gets_the_same_ones_again(untrained):
+    check = ddpg.check_critic(untrained, Doubling(length=20), states=10, seed=0)
     assert check.steps.max() > 1
     assert np.isfinite(check.returns).all()
 
@@ -227,10 +228,9 @@ def test_numbers_that_are_not_known_are_none():
     assert halves.ordered == MeanOverStates(0.5, 0.0, 1.0)
 
 
-def test_refusals():
-    env = Aim()
-    discrete = ddpg.DQN(gym.make("CartPole-v1"), seed=0)
-    with agent_in(env) as agent, discrete:
+def test_refusals(untrained):
+    agent, env = untrained, Aim()
+    with ddpg.DQN(gym.make("CartPole-v1"), seed=0) as discrete:
         with refuses(UsageError, "agent"):
             ddpg.check_critic(discrete, gym.make("CartPole-v1"))
         with refuses(UsageError, "agent=3"):

@@ -315,10 +315,10 @@ def test_episodes_without_a_flag_at_their_end_are_not_joined(tmp_path, monkeypat
     ],
     ids=["empty", "tuple", "no last one", "shifted actions", "outside", "two environments", "two kinds of actions"],
 )
-def test_bad_minari_data_sets(episodes, words, tmp_path, monkeypatch):
+def test_bad_minari_data_sets(episodes, words, empty_agent, tmp_path, monkeypatch):
     fake_minari.install(monkeypatch, tmp_path, "a", episodes)
     with refuses(UsageError, words):
-        fill(DDPG(SPACES, SMALL, seed=0), "minari:a")
+        fill(empty_agent, "minari:a")
 
 
 def test_a_minari_data_set_of_large_images(tmp_path, monkeypatch):

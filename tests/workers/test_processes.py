@@ -30,16 +30,19 @@ def all_ended(pids):
     return True
 
 
+@pytest.fixture(scope="module")
+def agent():
+    """An agent for tests that do not count what it has learned from."""
+    with DDPG(Counting(), TINY.replace(learning_starts=5_000), seed=0) as agent:
+        yield agent
+
+
 def test_a_worker_has_no_tensorflow_and_little_memory():
-    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, "process", 1, length=20):
+    """Numbers of workers and of steps may be floats."""
+    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, workers=1.0, length=5.0) as loop:
         agent.learn(40)
         assert 10 < agent.replay.arrays()["rewards"].max() < 150  # MB
-
-
-def test_integer_arguments_may_be_floats():
-    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, workers=2.0, length=5.0) as loop:
-        agent.learn(20)
-        assert loop.pool.counts.steps == 5 * loop.pool.counts.accepted >= 20
+        assert loop.pool.counts.steps == 5 * loop.pool.counts.accepted >= 40
 
 
 def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
@@ -78,19 +81,18 @@ def test_a_worker_that_hangs_is_replaced_while_the_other_continues(tmp_path):
         assert all_ended(pids)
 
 
-def test_a_worker_closes_its_environment_at_the_end(tmp_path, capfd):
+def test_a_worker_closes_its_environment_at_the_end(agent, tmp_path, capfd):
     """It may have started a simulator. The second rollout, of ten seconds, is cut short."""
     make_env = functools.partial(Closed, str(tmp_path))
-    with DDPG(Counting(), TINY, seed=0) as agent:
-        with learning_from_workers(agent, make_env, "process", 1, length=100) as loop:
-            agent.learn(10)
-            (pid,) = loop.pool._transport.pids
-        assert [path.name for path in tmp_path.iterdir()] == [str(pid)]
+    with learning_from_workers(agent, make_env, "process", 1, length=100) as loop:
+        agent.learn(10)
+        (pid,) = loop.pool._transport.pids
+    assert [path.name for path in tmp_path.iterdir()] == [str(pid)]
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_ctrl_c_and_a_closed_terminal_while_a_worker_starts_do_not_reach_it():
-    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Slow, "process", 1, length=20) as loop:
+def test_ctrl_c_and_a_closed_terminal_while_a_worker_starts_do_not_reach_it(agent):
+    with learning_from_workers(agent, Slow, "process", 1, length=20) as loop:
         loop.pool.publish(current_weights(agent))
         assert loop.pool.collect(0) is None
         for number in (signal.SIGINT, signal.SIGHUP):
@@ -99,8 +101,8 @@ def test_ctrl_c_and_a_closed_terminal_while_a_worker_starts_do_not_reach_it():
         assert loop.pool.counts.deaths == 0
 
 
-def test_a_worker_acts_with_the_latest_weights():
-    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, "process", 1, length=5) as loop:
+def test_a_worker_acts_with_the_latest_weights(agent):
+    with learning_from_workers(agent, Alone, "process", 1, length=5) as loop:
         agent.learn(20)
         version = loop.pool.publish(current_weights(agent))
         rollouts = [loop.pool.collect(60.0) for _ in range(4)]  # up to two were requested before
@@ -111,21 +113,16 @@ def test_a_worker_acts_with_the_latest_weights():
     ("env", "message"),
     [(Broken, "licence"), (Exits, "sys.exit licence"), (Invalid, "Invalid step 2"), (Wide, "observation space agent")],
 )
-def test_an_environment_fault_ends_learning_with_one_line(env, message):
-    with DDPG(Counting(), TINY, seed=0) as agent:
-        with (
-            learning_from_workers(agent, env, "process", 1, length=20),
-            refuses(UsageError, message) as caught,
-        ):
-            agent.learn(100)
-        assert "died" not in str(caught.value)
-        assert "\n" not in str(caught.value)
+def test_an_environment_fault_ends_learning_with_one_line(env, message, agent):
+    with learning_from_workers(agent, env, "process", 1, length=20), refuses(UsageError, message) as caught:
+        agent.learn(100)
+    assert "died" not in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert not [child for child in multiprocessing.active_children() if child.name.startswith("ddpg-worker")]
 
 
-def test_a_worker_that_cannot_be_unpickled_ends_learning_at_once_and_the_guard_is_named():
+def test_a_worker_that_cannot_be_unpickled_ends_learning_at_once_and_the_guard_is_named(agent):
     with (
-        DDPG(Counting(), TINY, seed=0) as agent,
         learning_from_workers(agent, Unloadable(), "process", 1, length=20) as loop,
         refuses(UsageError, "worker 0 exit code 1 __main__"),
     ):
