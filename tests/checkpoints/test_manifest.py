@@ -167,10 +167,7 @@ BOX = {"type": "Box", "shape": [2], "dtype": "float32", "low": -1.0, "high": [1.
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        (
-            {"dtype": "V1000000000"},
-            "observation_space.dtype V1000000000 float32",
-        ),
+        ({"dtype": "V1000000000"}, "observation_space.dtype V1000000000 float32"),
         ({"dtype": ">f4"}, "dtype >f4"),
         ({"dtype": "object"}, "dtype object"),
         ({"shape": [10**9]}, "observation_space.shape[0] 1000000000 8388608"),
@@ -434,10 +431,7 @@ def test_only_regular_files_are_opened(path, make, kind, name):
 
 
 def test_a_device_is_named():
-    with (
-        refuses(UsageError, "/dev/zero"),
-        safe_json.open_regular_file(safe_json.Path("/dev/zero")),
-    ):
+    with refuses(UsageError, "/dev/zero"), safe_json.open_regular_file(safe_json.Path("/dev/zero")):
         pass
 
 

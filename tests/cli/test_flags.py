@@ -229,7 +229,6 @@ def test_flags_override_the_file_before_options_are_checked(tmp_path):
         (["train", "Pendulum-v1", "--hidden"], "hidden=() must be layers of at least 1 unit"),
         (["train", "Pendulum-v1", "--seed", "x"], "seed='x' must be int or none"),
         (["train", "Pendulum-v1", "--seed"], "Missing value for argument '--seed'"),
-        (["train", "Pendulum-v1", "--activation", "rely"], "did you mean 'relu'"),
         (
             ["train", "Pendulum-v1", "--norm", "bath"],
             "one of ('batch', 'layer', 'rms', 'renorm', 'renorm_soft', 'renorm_preactivation'), or none; "
@@ -250,9 +249,7 @@ def test_flags_override_the_file_before_options_are_checked(tmp_path):
         (["train", "nomodule:X-v0"], "no module 'nomodule'"),
         (["train", "./plants:Heater-v0"], "write 'plants:Heater-v0'"),
         (["train", "../lab/plants.py:Heater-v0"], "write 'plants:Heater-v0'"),
-        (["train", "plants.py:Heater-v0"], "write 'plants:Heater-v0'"),
         (["train", "plants:"], "'plants:' must have a module and an id"),
-        (["train", ":"], "':' must have a module and an id"),
         (
             ["train", "Zyzzyva-v0"],
             "doesn't exist; an environment of your own is named with its module, module:Zyzzyva-v0",
@@ -262,7 +259,6 @@ def test_flags_override_the_file_before_options_are_checked(tmp_path):
         (["train", "zoo:Pendulum-v1"], "its own id, such as Pendulum-v1"),
         (["export", "zoo:Pendulum-v1", "--format", "onxx"], "did you mean 'onnx'?"),
         (["train", "Pendulum-v1", "--gamma", "2"], "gamma=2.0 must be in [0, 1]"),
-        (["train", "Pendulum-v1", "--noise", "gausian"], "did you mean 'gaussian'"),
         (["train", "Pendulum-v1", "--total-timesteps", "0"], "total_timesteps=0"),
         (["train", "Pendulum-v1", "--td-target", "placeholder"], "set jit=False"),
         (["train", "Pendulum-v1", "--config", "missing.toml"], "no configuration file"),
@@ -271,9 +267,6 @@ def test_flags_override_the_file_before_options_are_checked(tmp_path):
         (["record", "runs", "-o", "-x.gif"], "write ./-x.gif"),
         (["evaluate", "."], "not a run directory"),
         (["resume", "missing"], "not a run directory"),
-        (["export", "missing"], "no checkpoint or run directory"),
-        (["record", "missing"], "no checkpoint or run directory"),
-        (["watch", "missing"], "no checkpoint or run directory"),
         (["check-critic", "missing"], "no checkpoint or run directory"),
         (["check-critic", "zoo:Pendulum-v1"], "without its critic"),
         (["evaluate", "Pendulum-v1"], "zoo:Pendulum-v1 is the policy"),

@@ -1,7 +1,6 @@
 """The ``ddpg`` command: run directories, evaluation, resuming, interrupts, and one-line errors."""
 
 import contextlib
-import csv
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from ddpg import DDPG, __main__, evaluate
 from ddpg.cli.command import import_with_tensorflow
 from ddpg.cli.main import main
 from ddpg.runs import run_directory, saved_policy
+from ddpg.runs.tables import read_table
 
 v1 = tf.compat.v1
 TINY = ["--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--updates-per-call", "10"]
@@ -37,11 +37,6 @@ def command(*arguments, capsys):
     status = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
-
-
-def rows(path):
-    with Path(path).open() as file:
-        return list(csv.DictReader(file))
 
 
 def read_until(stream, pattern):
@@ -69,9 +64,9 @@ def test_run_directory(run):
     assert config["config"]["hidden"] == [8]
     assert config["config"]["gamma"] == 0.98  # the preset's
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["200", "400", "best"]
-    assert [row["timesteps"] for row in rows(run / "evaluations.csv")] == ["200", "400"]
-    assert [row["length"] for row in rows(run / "episodes.csv")] == ["200", "200"]
-    metrics = rows(run / "metrics.csv")
+    assert [row["timesteps"] for row in read_table(run / "evaluations.csv")] == ["200", "400"]
+    assert [row["length"] for row in read_table(run / "episodes.csv")] == ["200", "200"]
+    metrics = read_table(run / "metrics.csv")
     assert float(metrics[-1]["n_updates"]) == 350
     assert float(metrics[-1]["critic_loss"]) > 0
     assert float(metrics[-1]["fps"]) > 0
@@ -104,6 +99,9 @@ def test_evaluate_json_is_alone_on_stdout(run, capsys):
     for printed in (summary, other):
         with contextlib.closing(gym.make("Pendulum-v1")) as env:
             assert evaluate(agent, env, 3, printed["seed"]).mean_return == printed["mean_return"]
+    status, out, _ = command("evaluate", run, "--episodes", 1, capsys=capsys)
+    assert (status, "Pendulum-v1 after 400 steps: mean return" in out) == (0, True)
+    assert command("evaluate", run, "--episodes", 0, capsys=capsys)[0] == 2
     earlier = json.loads(command("evaluate", run, "--episodes", 3, "--json", "--checkpoint", 200, capsys=capsys)[1])
     assert earlier["timesteps"] == 200
 
@@ -135,12 +133,6 @@ def test_watch_uses_the_given_checkpoint_and_seed(run, capsys, monkeypatch):
     assert command("watch", run, "--episodes", 3, "--seed", 7, "--checkpoint", 200, capsys=capsys)[0] == 0
     assert [row[:4] for row in shown] == [(400, 2.0, 1, 2_000_000), (200, 2.0, 3, 7)]  # Pendulum's torque
     assert all("Pendulum-v1 after" in row[4] for row in shown)
-
-
-def test_evaluate_without_json(run, capsys):
-    status, out, _ = command("evaluate", run, "--episodes", 2, capsys=capsys)
-    assert status == 0
-    assert "Pendulum-v1 after 400 steps: mean return" in out
 
 
 def test_export_names_the_unit_of_the_difference(run, tmp_path, monkeypatch, capsys):
@@ -183,41 +175,19 @@ def test_runs_are_recorded_listed_and_plotted(run, tmp_path, monkeypatch, capsys
     picture = tmp_path / "a.png"
     (curve,) = json.loads(command("plot", run, "-o", picture, "--json", capsys=capsys)[1])["curves"]
     assert (curve["label"], curve["times"]) == ("DDPG", [200, 400])
-    assert curve["centre"] == [float(row["mean_return"]) for row in rows(run / "evaluations.csv")]
+    assert curve["centre"] == [float(row["mean_return"]) for row in read_table(run / "evaluations.csv")]
     assert f"The picture is in {picture}" in command("plot", run, "-o", picture, capsys=capsys)[1]
 
 
-@pytest.mark.parametrize("name", ["a.v2", "nowhere/a.png"])
-def test_a_bad_path_of_a_picture_is_refused_before_anything_is_computed(name, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ddpg.cli.inspect.import_from_working_directory", lambda *_: pytest.fail("work has started"))
-    status, _, errors = command("paths", "Pendulum-v1", "--picture", tmp_path / name, capsys=capsys)
-    assert status == 2
-    assert str(name) in errors
-
-
-def test_paths_needs_continuous_actions(capsys):
+def test_paths_refuses_bad_pictures_and_discrete_actions(tmp_path, capsys, monkeypatch):
+    with monkeypatch.context() as patch:  # before anything is computed
+        patch.setattr("ddpg.cli.inspect.import_from_working_directory", lambda *_: pytest.fail("work has started"))
+        for name in ("a.v2", "nowhere/a.png"):
+            status, _, errors = command("paths", "Pendulum-v1", "--picture", tmp_path / name, capsys=capsys)
+            assert (status, name in errors) == (2, True)
     status, _, errors = command("paths", "CartPole-v1", capsys=capsys)
     assert status == 2
     assert "action space Discrete(2) is not a Box; DDPG acts in continuous spaces" in errors
-
-
-def test_training_is_reproducible_and_numbers_its_runs(run, capsys):
-    """The fixture ``run`` is number 1 in its folder."""
-    root = run.parents[1]
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    status, out, _ = command(
-        "train", "Pendulum-v1", *TINY, *RUN, "--root", root, "--json", "--no-progress-bar", capsys=capsys
-    )
-    assert status == 0
-    summary = json.loads(out)
-    assert Path(summary["run"]) == root / "Pendulum-v1" / "2"
-    assert summary["finished"]
-    assert rows(Path(summary["run"]) / "evaluations.csv") == rows(run / "evaluations.csv")
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-
-
-def test_evaluate_refuses_zero_episodes(run, capsys):
-    assert command("evaluate", run, "--episodes", 0, capsys=capsys)[0] == 2
 
 
 def test_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
@@ -265,8 +235,8 @@ def test_interrupt_saves_and_resume_continues(tmp_path, number, capsys):
     assert (run / "learning_curve.png").exists()
 
     assert main(["resume", str(run), "--total-timesteps", str(stopped + 100), "--no-progress-bar"]) == 0
-    assert [int(row["timesteps"]) for row in rows(run / "evaluations.csv")] == [stopped + 100]
-    timesteps = [int(row["timesteps"]) for row in rows(run / "metrics.csv")]
+    assert [int(row["timesteps"]) for row in read_table(run / "evaluations.csv")] == [stopped + 100]
+    timesteps = [int(row["timesteps"]) for row in read_table(run / "metrics.csv")]
     assert timesteps == sorted(timesteps)
     assert timesteps[-1] == stopped + 100
     assert main(["resume", str(run)]) == 2  # its goal is reached
@@ -350,22 +320,6 @@ def test_a_signal_during_the_start_leaves_no_files(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_discrete_actions_train_a_dqn(tmp_path, capsys):
-    arguments = [*TINY, "--exploration-final", "0.2"]
-    status, out, _ = command(
-        *("train", "CartPole-v1", *RUN, *arguments, "--root", tmp_path, "--json", "--no-progress-bar"), capsys=capsys
-    )
-    assert status == 0
-    run = Path(json.loads(out)["run"])
-    config = json.loads((run / "config.json").read_text())
-    assert (config["algorithm"], config["config"]["exploration_final"]) == ("DQN", 0.2)
-    assert max(float(row["loss"] or 0) for row in rows(run / "metrics.csv")) > 0
-    status, out, _ = command("evaluate", run, "--episodes", 3, "--json", capsys=capsys)
-    assert status == 0
-    assert json.loads(out)["mean_return"] >= 8
-    assert main(["resume", str(run), "--total-timesteps", "450", "--no-progress-bar"]) == 0
-
-
 def run_help(stdout, unbuffered):
     """Return the status and stderr of ``ddpg --help``; if buffered, Python writes stdout when the process ends."""
     command, variables = [sys.executable, "-m", "ddpg", "--help"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
@@ -402,7 +356,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
     process.stderr.close()
     process.stdout.close()
     assert process.wait(120) == 0
-    assert rows(tmp_path / "runs/Pendulum-v1/1/evaluations.csv")[-1]["timesteps"] == "600"
+    assert read_table(tmp_path / "runs/Pendulum-v1/1/evaluations.csv")[-1]["timesteps"] == "600"
     assert (tmp_path / "runs/Pendulum-v1/1/learning_curve.png").exists()
 
 

@@ -438,7 +438,10 @@ def test_a_run_with_a_named_q_network(folder):
     flags = "--hidden 4 --batch-size 4 --learning-starts 20 --updates-per-call 5 --no-jit"
     assert status_of(f"train CartPole-v1 {flags} {STEPS} --q-network own_code:q {ALLOW}") == 0
     assert [value.shape for name, value in weights("runs/CartPole-v1/1").items() if name == "q/only/w:0"] == [(4, 6)]
-    assert run_directory.read_config(folder / "runs/CartPole-v1/1")["config"]["q_network"] == "own_code:q"
+    document = run_directory.read_config(folder / "runs/CartPole-v1/1")
+    assert (document["algorithm"], document["config"]["q_network"]) == ("DQN", "own_code:q")
+    rows = read_table(folder / "runs/CartPole-v1/1/metrics.csv")
+    assert max(float(row["loss"] or 0) for row in rows) > 0
 
 
 @pytest.mark.slow

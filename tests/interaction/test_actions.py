@@ -213,8 +213,7 @@ def test_an_unsigned_choice_is_compared_as_a_number():
 
 
 @pytest.mark.parametrize(
-    ("action", "advised"),
-    [(np.array([6.0]), True), (5.5, False), (8.0, False), (np.int64(8), False)],
+    ("action", "advised"), [(np.array([6.0]), True), (5.5, False), (8.0, False), (np.int64(8), False)]
 )
 def test_conversion_is_advised_where_it_helps(action, advised):
     with pytest.raises(UsageError) as caught:

@@ -226,10 +226,7 @@ def test_a_vector_refuses_values_that_its_arrays_would_convert(place, value, dty
         make_env_runner(env, 0).step(np.zeros((1, 1), np.float32))
 
 
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [(0, np.array([0, np.nan])), (1, np.float32("nan")), (1, np.inf)],
-)
+@pytest.mark.parametrize(("place", "value"), [(0, np.array([0, np.nan])), (1, np.float32("nan")), (1, np.inf)])
 def test_non_finite_values_reach_the_vector_to_be_dropped(place, value):
     env = SyncVectorEnv([lambda: CheckedEnv(Replacing(place, value)), lambda: CheckedEnv(Counting())])
     step = make_env_runner(env, 0, on_bad_transition="drop").step(np.zeros((2, 1), np.float32))

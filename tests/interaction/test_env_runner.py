@@ -161,20 +161,8 @@ def test_an_agent_may_be_made_from_a_pair_of_spaces():
 def test_transitions_are_copied_from_an_environment_that_reuses_its_array(dtype):
     runner = make_env_runner(Reusing(dtype), seed=0)
     steps = [runner.step(np.zeros((1, 1), np.float32)).transitions for _ in range(5)]
-    assert [step.observations.tolist() for step in steps] == [
-        [[0, 0]],
-        [[0, 1]],
-        [[0, 2]],
-        [[1, 0]],
-        [[1, 1]],
-    ]
-    assert [step.next_observations.tolist() for step in steps] == [
-        [[0, 1]],
-        [[0, 2]],
-        [[0, 3]],
-        [[1, 1]],
-        [[1, 2]],
-    ]
+    assert [step.observations.tolist() for step in steps] == [[[0, 0]], [[0, 1]], [[0, 2]], [[1, 0]], [[1, 1]]]
+    assert [step.next_observations.tolist() for step in steps] == [[[0, 1]], [[0, 2]], [[0, 3]], [[1, 1]], [[1, 2]]]
     assert runner.observations.tolist() == [[1, 2]]
 
 

@@ -142,10 +142,7 @@ def test_invalid_steps_and_resets_are_refused(fake):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: EnvPoolVector("Pendulum-v3", 2),
-            "EnvPool 1.2.5 Pendulum-v3 'Pendulum-v1'",
-        ),
+        (lambda: EnvPoolVector("Pendulum-v3", 2), "EnvPool 1.2.5 Pendulum-v3 'Pendulum-v1'"),
         (lambda: EnvPoolVector("Pendulum-v1", 2, speed=3), "2 speed"),
         (lambda: EnvPoolVector("Pendulum-v1", 0), "0"),
         (lambda: EnvPoolVector("Pendulum-v1", 2, seed=3), "seed 3 EnvPoolVector reset(seed"),

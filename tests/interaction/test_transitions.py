@@ -39,10 +39,7 @@ def test_a_valid_transition_is_converted():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"observation": np.zeros((2, 3))},
-            "observation (2, 3)",
-        ),
+        ({"observation": np.zeros((2, 3))}, "observation (2, 3)"),
         ({"next_observation": np.zeros((2, 3))}, "next_observation"),
         ({"observation": np.zeros((0, 3))}, "observe"),
         ({"next_observation": np.zeros(4)}, "next_observation (4,)"),

@@ -592,10 +592,7 @@ def test_options_of_layers_that_are_not_used_are_not_shown(tmp_path):
         "actor_network=mine:actor, critic_network=mine:critic",
         "actor_network=none, critic_network=none",
     ]
-    assert labels(runs[1:]) == [
-        "hidden=64×64, critic_network=none",
-        "hidden=256×256, critic_network=mine:critic",
-    ]
+    assert labels(runs[1:]) == ["hidden=64×64, critic_network=none", "hidden=256×256, critic_network=mine:critic"]
     assert "hidden" not in list_runs(tmp_path)[0]["options"]
 
 

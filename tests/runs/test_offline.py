@@ -255,7 +255,7 @@ def test_a_fine_tuned_run_keeps_the_better_policy(after, steps, data, tmp_path, 
     assert episodes == [(40, 20), (100, 20)]
     found = {which: checkpoint.read(checkpoint.find(run, which)) for which in ("offline", "better", "latest")}
     assert {which: manifest["num_timesteps"] for which, (manifest, _) in found.items()} == {
-        **{"offline": 40, "better": steps, "latest": 100},
+        **{"offline": 40, "better": steps, "latest": 100}
     }
     kept, expected = (found[which][1]["variables"] for which in ("better", "offline" if steps == 40 else "latest"))
     for name, array in expected.items():

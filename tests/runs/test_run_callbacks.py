@@ -330,11 +330,7 @@ def test_a_threshold_must_be_a_finite_number(threshold):
 
 @pytest.mark.parametrize(
     ("kind", "number"),
-    [
-        (StopTrainingOnRewardThreshold, 200.0),
-        (StopTrainingOnNoModelImprovement, 5),
-        (StopTrainingOnMaxEpisodes, 5),
-    ],
+    [(StopTrainingOnRewardThreshold, 200.0), (StopTrainingOnNoModelImprovement, 5), (StopTrainingOnMaxEpisodes, 5)],
 )
 def test_verbose_is_refused_with_a_hint(kind, number):
     with refuses(UsageError, f"{kind.__name__} verbose ProgressBar"):

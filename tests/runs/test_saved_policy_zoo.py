@@ -124,10 +124,7 @@ def test_watch_shows_episodes_in_a_window(monkeypatch):
     assert main(["watch", "zoo:CartPole-v1", "--episodes", "2", "--seed", "7"]) == 0
     assert main(["watch", "zoo:CartPole-v1"]) == 0
     title = "CartPole-v1 after 100,000 steps"
-    assert shown == [
-        (2, 7, title),
-        (1, 2_000_000, title),
-    ]
+    assert shown == [(2, 7, title), (1, 2_000_000, title)]
 
 
 def test_evaluate_record_and_watch_import_no_tensorflow(tmp_path):

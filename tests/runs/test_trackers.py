@@ -16,7 +16,7 @@ from ddpg.runs import run_loop
 from ddpg.runs.trackers import TRACKERS, MLflow, as_tracker
 
 CONFIG = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False, optimizer="sgd")
-RUN = {"seed": 0, "total_timesteps": 400, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}
+RUN = {"seed": 0, "total_timesteps": 20, "evaluation_interval": 5, "evaluation_episodes": 1, "progress_bar": False}
 
 
 def fake_module(name):
@@ -62,7 +62,7 @@ def test_a_run_is_logged_to_the_tracker(tracker, tmp_path):
     assert "Pendulum-v1/1" in (begun.get("name"), begun.get("run_name"))
     assert (begun["config"]["env_id"], begun["config"]["seed"], begun["config"]["hidden"]) == ("Pendulum-v1", 0, [4])
     logged = options_of(calls, "log", "log_metrics")
-    assert [row["step"] for row in logged if "eval/mean_reward" in row["scalars"]] == [200, 400]
+    assert [row["step"] for row in logged if "eval/mean_reward" in row["scalars"]] == [10, 20]
     assert any("train/critic_loss" in row["scalars"] for row in logged)
     assert [row["step"] for row in logged] == sorted(row["step"] for row in logged)
     assert calls[-1][0] in ("finish", "end_run")
@@ -99,7 +99,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(monkeypatch, tmp_path, capsys
     monkeypatch.setitem(sys.modules, "wandb", module)
     run = ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track="wandb", **RUN)
     assert capsys.readouterr().err.count("no server") == 1
-    assert (run / "checkpoints" / "400").is_dir()
+    assert (run / "checkpoints" / "20").is_dir()
 
 
 def test_a_tracker_that_cannot_begin_names_the_run_and_the_command_that_resumes_it(monkeypatch, tmp_path, capsys):
@@ -129,7 +129,8 @@ def test_the_command_that_resumes_a_tracked_run_names_the_tracker(monkeypatch, t
     module.log = lambda scalars, step: [signal.raise_signal(number) for number in first]
     monkeypatch.setitem(sys.modules, "wandb", module)
     monkeypatch.setattr(run_loop, "PATIENCE", 1000.0)  # it ends with an episode on a slow machine, too
-    ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track="wandb", **RUN)
+    longer = {"total_timesteps": 400, "evaluation_interval": 200}
+    ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track="wandb", **RUN | longer)
     (said,) = [line for line in capsys.readouterr().err.splitlines() if "saved at" in line]
     assert said.endswith(f"ddpg resume {tmp_path}/Pendulum-v1/1 --track wandb")
 

@@ -186,8 +186,7 @@ def instances(resets):
 
 def test_resume_drops_rows_after_the_checkpoint(finished, tmp_path):
     """As after a kill between 900 and 1200 steps: the tables have rows after the newest checkpoint."""
-    run = tmp_path / "run"
-    shutil.copytree(finished[0], run)
+    run = shutil.copytree(finished[0], tmp_path / "run")
     shutil.rmtree(run / "checkpoints" / "1200")
     before = {table: column(run, table) for table in ("metrics", "episodes", "evaluations")}
     seconds = max(float(row["seconds"]) for row in read_table(run / "metrics.csv") if float(row["timesteps"]) <= 900)
@@ -207,8 +206,7 @@ def test_resume_drops_rows_after_the_checkpoint(finished, tmp_path):
 
 def test_resuming_from_an_older_checkpoint_removes_newer_ones(finished, tmp_path):
     """Otherwise the next ``resume`` would continue from a discarded checkpoint."""
-    run = tmp_path / "run"
-    shutil.copytree(finished[0], run)
+    run = shutil.copytree(finished[0], tmp_path / "run")
     resume(run, which="900", total_timesteps=1000, progress_bar=False)
     assert kept(run) == ["1000", "900", "best"]
     assert column(run, "evaluations")[-2:] == [900, 1000]

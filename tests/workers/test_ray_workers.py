@@ -84,10 +84,7 @@ def test_an_actor_closes_its_environment_at_the_end(tmp_path, monkeypatch):
         assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [("127.0.0.1:1", "127.0.0.1:1"), ("ray://head:10001", "auto")],
-)
+@pytest.mark.parametrize(("address", "message"), [("127.0.0.1:1", "127.0.0.1:1"), ("ray://head:10001", "auto")])
 def test_an_unreachable_cluster_is_a_one_line_error(address, message):
     with (
         DDPG(Counting(), TINY, seed=0) as agent,
