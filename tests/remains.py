@@ -26,9 +26,14 @@ def let_kills_pass(monkeypatch):
         monkeypatch.setattr(module, "call", call)
 
 
+def saved(run, which="latest"):
+    """Return the manifest and the groups of arrays of a run's checkpoint."""
+    return checkpoint.read(checkpoint.find(run, which))
+
+
 def what_is_left(run):
     """Return everything in a run directory that must not depend on whether the run was interrupted."""
-    manifest, groups = checkpoint.read(checkpoint.find(run))
+    manifest, groups = saved(run)
     left = {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}
     for clocked in ("seconds", "compile_seconds", "tables"):  # times, and the checksums of tables that contain times
         del left[f"run/{clocked}"]
@@ -44,7 +49,7 @@ def what_is_left(run):
         for event in v1.train.summary_iterator(str(path))
         for value in event.summary.value
     )
-    left["best"] = checkpoint.read(run / "checkpoints" / "best")[0]["num_timesteps"]
+    left["best"] = saved(run, "best")[0]["num_timesteps"]
     left["files"] = sorted(path.name for path in (run / "checkpoints").iterdir())
     return left
 

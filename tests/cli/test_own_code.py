@@ -386,16 +386,6 @@ def test_the_printed_command_allows_the_import(folder, capsys):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_equals_an_uninterrupted_one(folder):
-    flags = f"{FLAGS} --policy-gradient own_code:path {NETWORKS} --evaluation-episodes 1 --no-progress-bar --seed 0"
-    assert status_of(f"train Pendulum-v1 {flags} --total-timesteps 400 --evaluation-interval 200") == 0
-    assert status_of(f"train Pendulum-v1 {flags} --total-timesteps 200 --evaluation-interval 200") == 0
-    assert status_of(f"resume runs/Pendulum-v1/2 --total-timesteps 400 --no-progress-bar {ALLOW}") == 0
-    one, other = weights(), weights("runs/Pendulum-v1/2")
-    assert all((one[name] == other[name]).all() for name in one)
-
-
-@pytest.mark.slow
 def test_a_toml_file_needs_the_flag_too(folder, capsys):
     (folder / "mine.toml").write_text('policy_gradient = "own_code:path"')
     assert status_of(f"{TRAIN} --config mine.toml") == 2

@@ -96,11 +96,3 @@ def test_the_resume_command_of_an_interrupted_run_and_the_evaluate_command_at_it
     assert first == ["ddpg", "resume", "my runs/Harbour-v0/1", "--allow-import", "harbour"]
     assert run_printed_command(capsys.readouterr().out, "evaluate it with: ")[1] == "evaluate"
     assert "mean return" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_resume_command_after_an_environments_fault(harbour, capsys, monkeypatch):
-    monkeypatch.setattr(harbour, "at", 37)
-    monkeypatch.setattr(harbour, "event", lambda: 1 / 0)
-    assert trained() == 3
-    assert run_printed_command(capsys.readouterr().err, "with: ")[1] == "resume"

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hostile_envs import AT_RESET, AT_STEP, FAILURES, OF_STEPS, TAMPERING
+from remains import saved
 
-from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
 from ddpg.runs import run_directory
 from ddpg.runs.tables import read_table
@@ -52,11 +52,6 @@ def trained(name, way, capfd):
     capfd.readouterr()
     status = main(["train", f"hostile_envs:hostile/{name}-v0", *OPTIONS, *WAYS[way], "--no-progress-bar"])
     return status, capfd.readouterr().err
-
-
-def saved(run):
-    """Return the manifest and the arrays of a run's latest checkpoint."""
-    return checkpoint.read(checkpoint.find(run))
 
 
 def run_of(name):

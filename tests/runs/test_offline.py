@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from environments import Counting
 from refusals import refuses
-from remains import Killed, assert_same, what_is_left
+from remains import Killed, assert_same, saved, what_is_left
 
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError, load_dataset, resume, train
 from ddpg.agents import resource_limits
@@ -107,13 +107,9 @@ def mixed(data, tmp_path_factory):
     return train("Offline-v0", MIXED, dataset=data, offline_timesteps=40, root=tmp_path_factory.mktemp("mixed"), **RUN)
 
 
-def state_of(run):
-    return checkpoint.read(checkpoint.find(run))
-
-
 def test_offline_timesteps_are_updates_without_environment_steps(offline, data):
     """100 updates whatever ``updates_per_step`` is, no training episode, and only the 35 rows of data in memory."""
-    manifest, groups = state_of(offline)
+    manifest, groups = saved(offline)
     assert (manifest["num_timesteps"], manifest["num_updates"], manifest["owed_updates"]) == (100, 100, 0)
     np.testing.assert_allclose(groups["replay"]["rewards"][:, 0], load_dataset(data).rewards)
     assert read_table(offline / "episodes.csv") == []
@@ -136,7 +132,7 @@ def test_an_offline_run_equals_remember_and_update(offline, data):
         agent.schedule_learning_rates(1 - agent.num_timesteps / 100)
         agent.update(count)
     expected = agent.get_parameters()
-    found = state_of(offline)[1]["variables"]
+    found = saved(offline)[1]["variables"]
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
@@ -201,7 +197,7 @@ def test_a_killed_run_resumes_exactly(run, at, data, tmp_path, monkeypatch, requ
 
 def test_fine_tuning_steps_the_environment(fine_tuned):
     """40 updates, then 60 steps with half an update each; evaluations then wait for the end of an episode."""
-    manifest, groups = state_of(fine_tuned)
+    manifest, groups = saved(fine_tuned)
     assert (manifest["num_timesteps"], manifest["num_updates"]) == (100, 40 + 30)
     assert len(groups["replay"]["rewards"]) == 35 + 60
     ends = [int(row["timesteps"]) for row in read_table(fine_tuned / "episodes.csv")]
@@ -215,7 +211,7 @@ def test_data_replace_the_random_steps(fine_tuned, data, tmp_path):
     """The steps in the environment equal those of a run without random steps, although ``learning_starts`` is later."""
     late = CONFIG.replace(learning_starts=1_000)
     run = train("Offline-v0", late, dataset=data, offline_timesteps=40, root=tmp_path, **RUN)
-    (manifest, groups), (usual, expected) = state_of(run), state_of(fine_tuned)
+    (manifest, groups), (usual, expected) = saved(run), saved(fine_tuned)
     assert manifest["num_updates"] == usual["num_updates"] == 40 + 30
     for group in ("variables", "replay"):
         assert groups[group].keys() == expected[group].keys()
@@ -225,7 +221,7 @@ def test_data_replace_the_random_steps(fine_tuned, data, tmp_path):
 
 def test_the_memory_distinguishes_data_from_the_runs_own_steps(mixed):
     """In a ring of 60 rows, the 60 steps overwrite all 35 rows of data."""
-    manifest, groups = state_of(mixed)
+    manifest, groups = saved(mixed)
     replay = groups["replay"]
     assert (manifest["num_timesteps"], manifest["own_steps"]) == (100, 60)
     assert int(replay["position"]) == 35
@@ -253,7 +249,7 @@ def test_a_fine_tuned_run_keeps_the_better_policy(after, steps, data, tmp_path, 
     monkeypatch.setattr(recorder, "evaluate", judged)
     run = train("Offline-v0", CONFIG, dataset=data, offline_timesteps=40, root=tmp_path, **RUN)
     assert episodes == [(40, 20), (100, 20)]
-    found = {which: checkpoint.read(checkpoint.find(run, which)) for which in ("offline", "better", "latest")}
+    found = {which: saved(run, which) for which in ("offline", "better", "latest")}
     assert {which: manifest["num_timesteps"] for which, (manifest, _) in found.items()} == {
         **{"offline": 40, "better": steps, "latest": 100}
     }
@@ -344,13 +340,13 @@ def test_an_offline_run_can_be_resumed_in_the_environment(offline, tmp_path, dat
         until = {"offline_timesteps": 50} if name == "at once" else {}
         run = train("Offline-v0", constant, dataset=data, root=tmp_path / name, **RUN | options | until)
         if name == "later":
-            assert state_of(run)[0]["num_updates"] == 50
+            assert saved(run)[0]["num_updates"] == 50
             resume(run, offline_timesteps=50, total_timesteps=80, progress_bar=False)
             assert run_directory.read_config(run)["offline_timesteps"] == 50
         runs.append(run)
-    for one, other in zip(*(state_of(run)[1]["variables"].values() for run in runs), strict=True):
+    for one, other in zip(*(saved(run)[1]["variables"].values() for run in runs), strict=True):
         np.testing.assert_array_equal(one, other)
-    manifest = state_of(runs[0])[0]
+    manifest = saved(runs[0])[0]
     assert manifest["num_updates"] + manifest["owed_updates"] == 50 + 15
 
 
@@ -386,7 +382,7 @@ def test_offline_timesteps_can_be_repeated_or_extended_on_resume(run, given, own
     with rows_checked() as rows:
         resume(copy, offline_timesteps=given, total_timesteps=110, progress_bar=False)
     assert rows - {0} == {35 + own}
-    found = {which: checkpoint.read(checkpoint.find(copy, which))[0] for which in ("offline", "better", "latest")}
+    found = {which: saved(copy, which)[0] for which in ("offline", "better", "latest")}
     assert found["offline"]["num_timesteps"] == given
     assert found["latest"]["num_timesteps"] == 110
 
@@ -396,7 +392,7 @@ def test_dqn_learns_from_a_data_set(data, tmp_path):
     np.savez(tmp_path / "choices.npz", **arrays)
     config = DQNConfig(hidden=(4,), batch_size=4, jit=False)
     options = RUN | {"total_timesteps": 40, "root": tmp_path, "dataset": tmp_path / "choices.npz"}
-    manifest, groups = state_of(train("OfflineChoice-v0", config, **options))
+    manifest, groups = saved(train("OfflineChoice-v0", config, **options))
     assert (manifest["num_updates"], manifest["kind"]) == (40, "DQN")
     np.testing.assert_array_equal(groups["replay"]["actions"][:, 0], np.arange(35) % 3)
 
@@ -441,7 +437,7 @@ def test_the_command_line(data, tmp_path, monkeypatch, capsys):
     training = ["train", "Offline-v0", "--dataset", str(data), *small.split(), "--no-progress-bar"]
     assert main([*training, "--offline-timesteps", "32"]) == 0
     run = tmp_path / "runs" / "Offline-v0" / "1"
-    manifest = state_of(run)[0]
+    manifest = saved(run)[0]
     assert manifest["num_updates"] == 64
     assert manifest["config"]["bc_alpha"] == 2.5
     assert [row["timesteps"] for row in what_is_left(run)["episodes"]] == ["39", "46", "53", "60"]

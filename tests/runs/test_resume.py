@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from environments import Aiming, Counting, Pixels, Reaching
 from refusals import lacking, refuses
-from remains import Killed, assert_same, let_kills_pass, what_is_left
+from remains import Killed, assert_same, let_kills_pass, saved, what_is_left
 
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
 from ddpg.checkpoints import checkpoint
@@ -189,7 +189,7 @@ def test_replaced_options_outlast_a_kill(copied, tmp_path, monkeypatch):
             resume(run, config=config, total_timesteps=280, progress_bar=False)
     blow(monkeypatch, None)
     resume(copied, progress_bar=False)
-    assert checkpoint.read(checkpoint.find(copied))[0]["config"] == read_config(copied)["config"] == config.to_json()
+    assert saved(copied)[0]["config"] == read_config(copied)["config"] == config.to_json()
     assert_same(*runs)
     resume(copied, which=run_directory.checkpoints(copied)[0].name, progress_bar=False)
     assert_same(*runs)
@@ -313,37 +313,34 @@ def test_resuming_from_an_older_checkpoint(copied, uninterrupted):
 
 def test_a_best_checkpoint_that_a_kill_prevented_is_written_on_resume(copied):
     newest = run_directory.checkpoints(copied)[-1]
-    best = copied / "checkpoints" / "best"
-    assert checkpoint.read(best)[0]["num_timesteps"] < int(newest.name)
+    assert saved(copied, "best")[0]["num_timesteps"] < int(newest.name)
     mark_as_best(newest)
     resume(copied, total_timesteps=RUN["total_timesteps"] + 5, progress_bar=False)
-    assert checkpoint.read(best)[0]["num_timesteps"] == int(newest.name)
+    assert saved(copied, "best")[0]["num_timesteps"] == int(newest.name)
 
 
 def test_a_best_checkpoint_at_the_goal_is_written_on_resume(copied, capsys):
     """A kill or a full disk may have prevented it after the last checkpoint; nothing is left to train then."""
     older, newest = run_directory.checkpoints(copied)
-    best = copied / "checkpoints" / "best"
     for path in (older, newest):
         mark_as_best(path)
     assert resume(copied, progress_bar=False) == copied
-    assert checkpoint.read(best)[0]["num_timesteps"] == int(newest.name)
+    assert saved(copied, "best")[0]["num_timesteps"] == int(newest.name)
     assert "reached" in (err := capsys.readouterr().err)
     assert "checkpoints/best" in err
     with refuses(UsageError, "reached"):
         resume(copied, progress_bar=False)
     with refuses(UsageError, "reached"):
         resume(copied, which=older.name, total_timesteps=int(older.name), progress_bar=False)
-    assert checkpoint.read(best)[0]["num_timesteps"] == int(newest.name)
+    assert saved(copied, "best")[0]["num_timesteps"] == int(newest.name)
 
 
 def test_a_damaged_best_checkpoint_is_replaced_on_resume(copied):
-    best = copied / "checkpoints" / "best"
-    (best / "manifest.json").write_text("{")
+    (copied / "checkpoints" / "best" / "manifest.json").write_text("{")
     older = run_directory.checkpoints(copied)[0]
     mark_as_best(older)
     resume(copied, which=older.name, progress_bar=False)
-    assert checkpoint.read(best)[0]["num_timesteps"] == int(older.name)
+    assert saved(copied, "best")[0]["num_timesteps"] == int(older.name)
 
 
 def test_an_incomplete_last_row_is_ignored_and_removed(tmp_path):
@@ -435,7 +432,7 @@ def test_a_missing_replay_memory_is_refilled_before_updates(copied):
     rewrite(newest, lambda manifest, groups: groups.pop("replay"))
     with pytest.warns(UserWarning, match="replay memory"):
         resume(copied, total_timesteps=RUN["total_timesteps"] + 60, progress_bar=False)
-    after, _ = checkpoint.read(checkpoint.find(copied))
+    after, _ = saved(copied)
     steps = after["num_timesteps"] - manifest["num_timesteps"]
     assert 0 < after["num_updates"] - manifest["num_updates"] <= steps - SHARED["learning_starts"]
 

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from refusals import refuses
+from remains import saved
 
 from ddpg import DDPGConfig, UsageError, train
 from ddpg.checkpoints import checkpoint
@@ -89,11 +90,6 @@ def finished(registered, tmp_path_factory):
 
 def column(run, table, name="timesteps"):
     return [float(row[name]) for row in read_table(run / f"{table}.csv")]
-
-
-def saved(run, which="latest"):
-    """Return the manifest and the arrays of a checkpoint."""
-    return checkpoint.read(checkpoint.find(run, which))
 
 
 def kept(run):
