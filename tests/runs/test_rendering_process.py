@@ -151,9 +151,9 @@ def test_a_policy_of_another_package_has_spaces_that_no_agent_here_has(tmp_path)
     env_id = "drawn_envs:drawn/Switching-v0"
     assert ddpg.record(Switcher(), env_id, tmp_path / "a.gif").exists()
     other = Switcher()
-    for other.action_space in (gym.spaces.MultiDiscrete([2, 4]), gym.spaces.Discrete(2)):
-        with refuses(UsageError, "action space MultiDiscrete([2 3])", str(other.action_space)):
-            ddpg.record(other, env_id, tmp_path / "b.gif")
+    other.action_space = gym.spaces.MultiDiscrete([2, 4])
+    with refuses(UsageError, "action space MultiDiscrete([2 3])", str(other.action_space)):
+        ddpg.record(other, env_id, tmp_path / "b.gif")
     with refuses(UsageError, "action space", "MultiDiscrete([2 3])"):
         ddpg.record(Switcher(), "drawn_envs:drawn/Telling-v0", tmp_path / "b.gif")
     assert not (tmp_path / "b.gif").exists()
