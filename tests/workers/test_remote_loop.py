@@ -219,11 +219,11 @@ def test_episodes_before_during_and_after_workers_are_separate(monkeypatch, own_
         agent.learn(2)
         with learning_from_workers(agent, Counting, "process", 1, length=4):
             agent.learn(4)
-        if own_loop:
-            agent.observe([1, 0], [0.0], 1.0, [1, 1], False, False)
+        if own_loop:  # from where the worker's last transition ended
+            agent.observe([1, 1], [0.0], 1.0, [1, 2], False, False)
         else:
             agent.learn(1)
-        assert agent.replay.arrays()["observations"][-1].tolist() == [1, 0]
+        assert agent.replay.arrays()["observations"][-1].tolist() == [1, 1 if own_loop else 0]
         assert agent.memory.statistics()["rewards.mean"] == pytest.approx((1 + 2.5 + 1 + 2.5 + 4.25 + 1 + 1) / 7)
 
 
