@@ -30,9 +30,12 @@ CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 is inexact
 
 @pytest.fixture(scope="module")
 def compare_on_shared_fixture():
-    """Return a function that compares custom paths on a shared fixture, without the slow compiled timings."""
+    """Return a function that compares custom paths on a shared fixture, without the slow compiled timings.
+
+    The laboratory runs updates op by op, which an agent with ``precision="bfloat16"`` refuses: its fixture ignores it.
+    """
     with gym.make("Pendulum-v1") as env:
-        fixture = Fixture(env, CONFIG, seed=0)
+        fixture = Fixture(env, CONFIG.replace(hidden=(8,), precision="bfloat16"), seed=0)
 
     def compared(**paths):
         with pytest.MonkeyPatch.context() as patch:
@@ -44,9 +47,8 @@ def compare_on_shared_fixture():
 
 
 def compile_some(trial, batch, compiled=compare._compiled):
-    """Compile three paths only, which saves time; test_every_path_but_the_fed_target_can_be_compiled compiles all."""
-    some = (trial.name, trial.bounding) == ("chain_rule", "inverting") or trial.name in ("stop_gradient", "placeholder")
-    return compiled(trial, batch) if some else None
+    """Compile two paths only, which saves time; test_every_path_but_the_fed_target_can_be_compiled compiles all."""
+    return compiled(trial, batch) if trial.name in ("stop_gradient", "placeholder") else None
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,12 @@ def test_a_preset_with_a_recipe_compares_the_paths_of_plain_ddpg(monkeypatch):
 @pytest.fixture(scope="module")
 def report(printed):
     return json.loads(printed[0])
+
+
+@pytest.fixture(scope="module")
+def figures(report):
+    """The pictures of two boundings; that of squashing is drawn by the same code."""
+    return {bounding: picture.paths_figure(report, bounding, "T") for bounding in ("inverting", "zeroing")}
 
 
 def edges(row):
@@ -166,8 +174,7 @@ def test_boundings_give_different_gradients(report):
 def test_compiled_paths_have_a_compiled_timing(report):
     for row in [*report["td"], *report["policy"]]:
         assert row["milliseconds"] > 0
-        compiled = row["path"] == "stop_gradient" or (row["path"], row.get("bounding")) == ("chain_rule", "inverting")
-        assert (row["milliseconds_compiled"] is not None) == compiled
+        assert (row["milliseconds_compiled"] is not None) == (row["path"] == "stop_gradient")
 
 
 @pytest.mark.slow
@@ -252,31 +259,30 @@ def leaking_surrogate(actor, critic, states):
 
 @pytest.fixture(scope="module")
 def leaks(compare_on_shared_fixture):
-    return compare_on_shared_fixture(
-        td_targets={"leaking": leaking, "leaking_online": leaking_online, "sound": td.stop_gradient},
-        policy_gradients={"leaking": leaking_surrogate},
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "BOUNDINGS", ("inverting",))
+        return compare_on_shared_fixture(
+            td_targets={"leaking": leaking, "leaking_online": leaking_online},
+            policy_gradients={"leaking": leaking_surrogate},
+        )
 
 
 @pytest.mark.parametrize("online", [False, True])
 def test_a_td_path_without_its_stop_is_shown_to_leak(online, leaks):
     """It leaks into the target networks or, if online networks compute y, into these a second time."""
-    rows = {row["path"]: row for row in leaks["td"]}
-    row, sound = rows["leaking_online" if online else "leaking"], rows["sound"]
-    assert stopped(sound) == {("y", "start")}
+    row = {row["path"]: row for row in leaks["td"]}["leaking_online" if online else "leaking"]
     critic, actor = ("critic", "actor") if online else ("target_critic", "target_actor")
     assert stopped(row) == set()
     assert {("y", "start"), ("next_q", "y"), (critic, "next_q"), (actor, "next_mu")} <= flowing(row)
     assert edges(row)["y", "start"]["trained"] == edges(row)[critic, "next_q"]["trained"] == online
-    assert row["reached"][critic] == row["reached"][actor] == 6
+    assert row["reached"][critic] == row["reached"][actor] == 4
 
 
 def test_a_surrogate_without_its_stop_is_shown_to_leak(leaks):
-    assert len(leaks["policy"]) == 3
-    for row in leaks["policy"]:
-        assert {("bounding", "start"), ("action_gradient", "bounding"), ("critic", "action_gradient")} <= flowing(row)
-        assert row["reached"]["critic"] > 0
-        assert row["finite_difference"]["max_relative"] > 1e-4
+    (row,) = leaks["policy"]
+    assert {("bounding", "start"), ("action_gradient", "bounding"), ("critic", "action_gradient")} <= flowing(row)
+    assert row["reached"]["critic"] > 0
+    assert row["finite_difference"]["max_relative"] > 1e-4
 
 
 def test_a_path_that_cannot_be_traced_is_refused_by_name(compare_on_shared_fixture):
@@ -288,9 +294,34 @@ def test_a_path_that_cannot_be_traced_is_refused_by_name(compare_on_shared_fixtu
         compare_on_shared_fixture(td_targets={"mine": minimize_mean_square})
 
 
-def test_a_path_that_leaves_out_a_variable_is_refused_by_name(compare_on_shared_fixture):
+def test_a_path_that_lacks_a_gradient_is_refused_by_name(compare_on_shared_fixture):
+    def without_the_first(q, target, variables):
+        (_, first), *others = td.stop_gradient(q, target, variables)
+        return [(None, first), *others]
+
     with refuses(UsageError, "td_target=short gradients hidden_0/W:0"):
         compare_on_shared_fixture(td_targets={"short": lambda q, y, variables: td.stop_gradient(q, y, variables[1:])})
+    with refuses(UsageError, "td_target=mine None W:0"):
+        compare_on_shared_fixture(td_targets={"mine": without_the_first})
+    with refuses(UsageError, "'mine' None gradient"):
+        compare_on_shared_fixture(policy_gradients={"mine": lambda actor, critic, states: None})
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda q, target: tf.reduce_mean(tf.constant(0.5) * tf.square(q - target)), "loss float64 test_compare.py"),
+        (lambda q, target: tf.square(q - target), "loss float64 (None, 1) reduce_mean"),
+    ],
+    ids=["float32", "per sample"],
+)
+def test_a_loss_that_is_no_number_of_float64_is_refused(loss, words, compare_on_shared_fixture):
+    def path(q, target, variables):
+        return td.stop_gradient(q, target, variables)
+
+    path.loss = loss
+    with refuses(UsageError, words):
+        compare_on_shared_fixture(td_targets={"mine": path})
 
 
 def test_networks_without_a_numpy_counterpart_are_refused():
@@ -311,10 +342,9 @@ def test_the_picture_draws_every_flowing_edge_and_every_stop(report):
         assert all(f"{edge['norm']:.3g}" in texts for edge in drawn)
 
 
-@pytest.mark.parametrize("bounding", ["squashing", "inverting", "zeroing"])
-def test_texts_of_the_picture_do_not_overlap(report, bounding):
-    figure = picture.paths_figure(report, bounding, None)
-    for axes in figure.axes:
+@pytest.mark.parametrize("bounding", ["inverting", "zeroing"])
+def test_texts_of_the_picture_do_not_overlap(figures, bounding):
+    for axes in figures[bounding].axes:
         # The extent of the box around a text, or else of the text.
         extents = [(text.get_bbox_patch() or text).get_window_extent() for text in axes.texts]
         assert all(axes.bbox.containsx(e.x0) and axes.bbox.containsx(e.x1) for e in extents)
@@ -339,8 +369,8 @@ def test_no_single_choice_contradicts_the_fixed_options(change):
     config.replace(**flow.FIXED_OPTIONS)
 
 
-def test_the_picture_says_which_gradients_are_equal(report):
-    texts = [text.get_text() for axes in picture.paths_figure(report, "zeroing", "T").axes for text in axes.texts]
+def test_the_picture_says_which_gradients_are_equal(figures):
+    texts = [text.get_text() for axes in figures["zeroing"].axes for text in axes.texts]
     assert texts.count("the same gradient as stop_gradient") == 2
     assert texts.count("the same gradient as chain_rule") == 2
     assert sum(text.startswith("not the gradient of stop_gradient: off by up to") for text in texts) == 1

@@ -5,9 +5,8 @@ import warnings
 import gymnasium as gym
 import pytest
 import tensorflow as tf
-from refusals import refuses
 
-from ddpg import DDPGConfig, UsageError, compare_paths
+from ddpg import DDPGConfig, compare_paths
 from ddpg.gradients.policy import chain_rule
 from ddpg.gradients.td import stop_gradient
 from ddpg.laboratory.compare import milliseconds_compiled
@@ -185,48 +184,6 @@ def test_custom_networks_are_compared():
     assert all(row["finite_difference"]["max_relative"] < 1e-4 for kind in ("td", "policy") for row in report[kind])
     assert report["td"][1]["difference"]["equal"]
     assert report["td"][0]["reached"]["critic"] == 3  # w, and the output layer's weights and bias
-
-
-def without_the_first(q, target, variables):
-    (_, first), *others = stop_gradient(q, target, variables)
-    return [(None, first), *others]
-
-
-def in_float32(q, target):
-    return tf.reduce_mean(tf.constant(0.5) * tf.square(q - target))
-
-
-def per_sample(q, target):
-    return tf.square(q - target)
-
-
-def with_loss(loss):
-    def path(q, target, variables):
-        return stop_gradient(q, target, variables)
-
-    path.loss = loss
-    return path
-
-
-@pytest.mark.parametrize(
-    ("td_paths", "policy_paths", "words"),
-    [
-        ({"mine": without_the_first}, {}, "td_target=mine None W:0"),
-        ({}, {"mine": lambda actor, critic, states: None}, "'mine' None gradient"),
-        pytest.param(
-            *({"mine": with_loss(in_float32)}, {}, "loss float64 test_compare_custom_paths.py"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *({"mine": with_loss(per_sample)}, {}, "loss float64 (None, 1) reduce_mean"), marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_a_path_that_lacks_a_gradient_and_a_loss_that_is_no_number_of_float64_are_refused(
-    td_paths, policy_paths, words
-):
-    with refuses(UsageError, words):
-        compare(td_paths, policy_paths)
 
 
 def test_what_xla_cannot_compile_has_no_compiled_time():

@@ -22,7 +22,12 @@ from ddpg.laboratory.picture import draw_update, layout_nodes
 from ddpg.laboratory.text import update_text
 
 CONFIG = DDPGConfig(hidden=(8,), batch_size=16, optimizer="sgd")
-RENORM = {"target": "none", "critic_norm": "renorm"}
+TWINS = {"n_critics": 2, "target_policy_noise": 0.2}
+ONLINE = {"target": "online", "bc_alpha": 2.5}
+RESIDUAL = {"n_critics": 2, "td_target": "residual_gradient", "policy_gradient": "direct"}
+JOINT = {"target": "none", "critic_norm": "renorm", "n_critics": 2}
+AVERAGES = {**JOINT, "target": "joint_ema"}
+NOT_TRACED = {"n_steps": 5, "normalize_rewards": True, "prioritised": "proportional", "precision": "bfloat16"}
 
 
 @functools.cache
@@ -56,30 +61,30 @@ SEMI = {("start", "q"): True, ("q", "critic"): True}
     ("options", "flows", "stopped", "sources_of_y"),
     [
         ({}, SEMI, {("start", "y")}, {"next_q", "r"}),
-        ({"n_critics": 2, "target_policy_noise": 0.2}, SEMI, {("start", "y")}, {"next_q", "next_q_2", "r"}),
-        ({"target": "online"}, SEMI, {("start", "y")}, {"next_q", "r"}),
+        (TWINS, SEMI, {("start", "y")}, {"next_q", "next_q_2", "r"}),
+        (ONLINE, SEMI, {("start", "y")}, {"next_q", "r"}),
         ({"critic": "categorical", "v_min": -99.0}, SEMI, {("start", "y")}, {"next_q", "r"}),
         (
-            {"td_target": "residual_gradient"},
-            # Through y into φ, which is trained, and into θ, which is not.
+            RESIDUAL,
+            # Through y into φ, which is trained, and into θ and the second critic, which are not.
             {**SEMI, ("start", "y"): True, ("y", "next_q"): True, ("next_q", "critic"): True}
-            | {("next_q", "next_mu"): False, ("next_mu", "actor"): False},
+            | {("next_q", "next_mu"): False, ("next_mu", "actor"): False}
+            | {("y", "next_q_2"): False, ("next_q_2", "critic_2"): False, ("next_q_2", "next_mu"): False},
             set(),
-            {"next_q", "r"},
+            {"next_q", "next_q_2", "r"},
         ),
         (
-            {**RENORM, "n_critics": 2},
+            JOINT,
             # The differentiated pass includes s' and the policy's action, whose gradient is stopped.
             {("start", "joint"): True, ("joint", "critic"): True},
             {("start", "y"), ("joint", "next_mu")},
             {"joint", "joint_2", "r"},
         ),
-        pytest.param(
-            {**RENORM, "target": "joint_ema", "n_critics": 2},  # y is computed by the averaged critics in another pass
+        (
+            AVERAGES,  # y is computed by the averaged critics in another pass
             {("start", "joint"): True, ("joint", "critic"): True},
             {("start", "y"), ("joint", "next_mu")},
             {"next_q", "next_q_2", "r"},
-            marks=pytest.mark.slow,
         ),
     ],
     ids=["default", "twins", "online", "categorical", "residual", "joint", "joint averages"],
@@ -91,15 +96,15 @@ def test_the_critics_update(options, flows, stopped, sources_of_y):
     assert feeding(edges, "y") == sources_of_y
 
 
-@pytest.mark.parametrize(("options", "critic"), [({}, "target_critic"), ({"target": "online"}, "critic")])
+@pytest.mark.parametrize(("options", "critic"), [({}, "target_critic"), (ONLINE, "critic")])
 def test_which_critic_computes_y(options, critic):
     edges = trace(**options)["critic"]
     assert critic in feeding(edges, "next_q")
 
 
 def test_the_actors_update_trains_only_the_actor():
-    for policy_gradient in ("chain_rule", "direct"):
-        edges = trace(policy_gradient=policy_gradient, n_critics=2)["actor"]
+    for options in (TWINS, RESIDUAL):
+        edges = trace(**options)["actor"]
         flows = backward(edges)
         assert flows["mu", "actor"] is True
         assert not any(trains for (_, end), trains in flows.items() if end.startswith(("critic", "target")))
@@ -148,33 +153,24 @@ def test_lap_is_traced_with_its_huber_loss():
     assert trace()["critic"][0]["norm"] > 2 / 4
 
 
-def test_options_that_are_not_traced_are_listed_separately():
-    report = trace(n_steps=5, normalize_rewards=True, gamma=0.9, prioritised="proportional")
-    assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd", "gamma": 0.9}
-    assert report["not_traced"] == {"n_steps": 5, "normalize_rewards": True, "prioritised": "proportional"}
+def test_options_that_are_not_traced_are_listed_separately_and_change_nothing():
+    """Tracing runs updates op by op, which an agent with ``precision="bfloat16"`` refuses."""
+    report = trace(**NOT_TRACED)
+    assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd"}
+    assert report["not_traced"] == NOT_TRACED
+    assert report["critic"] == trace()["critic"]
     head = update_text({**report, "env_id": "Pendulum-v1"}).split("\n\n")[0].splitlines()
-    assert head[1] == "hidden=[8], gamma=0.9, batch_size=16, optimizer=sgd"
-    assert {*head[2].removeprefix("not traced: ").split(", ")} == {
-        "n_steps=5",
-        "normalize_rewards=True",
-        "prioritised=proportional",
-    }
+    assert head[1] == "hidden=[8], batch_size=16, optimizer=sgd"
+    assert {*head[2].removeprefix("not traced: ").split(", ")} == {f"{name}={NOT_TRACED[name]}" for name in NOT_TRACED}
 
 
 def test_the_text_names_options_edges_and_stops():
-    report = trace(n_critics=2)
-    assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd", "n_critics": 2}
+    report = trace(**TWINS)
+    assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd", **TWINS}
     text = update_text({**report, "env_id": "Pendulum-v1"})
     assert "start → y" in text
     assert "stopped" in text
     assert "n_critics=2" in text
-
-
-def test_the_traced_agent_is_closed(monkeypatch):
-    closed = []
-    monkeypatch.setattr(DDPG, "close", lambda agent, close=DDPG.close: closed.append(agent) or close(agent))
-    trace.__wrapped__()
-    assert len(closed) == 1
 
 
 @pytest.mark.slow
@@ -197,13 +193,16 @@ def test_the_pictures_title_names_recipe_bounding_and_seed(tmp_path, monkeypatch
         assert "seed 5" in title
 
 
-def test_the_command_traces_a_recipe(tmp_path, monkeypatch, capsys):
+def test_the_command_traces_a_recipe_and_closes_the_agent(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.toml").write_text("hidden = [8]\nbatch_size = 16\nn_critics = 2\n")
+    (tmp_path / "mine.toml").write_text('hidden = [8]\nbatch_size = 16\ntd_target = "residual_gradient"\n')
+    closed = []
+    monkeypatch.setattr(DDPG, "close", lambda agent, close=DDPG.close: closed.append(agent) or close(agent))
     assert main(["paths", "Pendulum-v1", "--recipe", "mine.toml", "--seed", "0", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert feeding(report["critic"], "y") == {"next_q", "next_q_2", "r"}
+    assert ("start", "y") in backward(report["critic"])
     assert (tmp_path / report["picture"]).stat().st_size > 10_000
+    assert len(closed) == 1
 
 
 @pytest.fixture
@@ -236,8 +235,8 @@ def texts_of(axes):
     "options",
     [
         pytest.param({"n_critics": 8}, marks=pytest.mark.slow),
-        pytest.param({**RENORM, "n_critics": 3}, marks=pytest.mark.slow),
-        {"n_critics": 2, "td_target": "residual_gradient"},
+        pytest.param({**JOINT, "n_critics": 3}, marks=pytest.mark.slow),
+        RESIDUAL,
         pytest.param({"n_critics": 4, "td_target": "residual_gradient"}, marks=pytest.mark.slow),
     ],
     ids=["eight", "joint", "residual", "four residual"],
@@ -263,7 +262,7 @@ def test_a_stop_mark_does_not_overlap_other_arrows(drawn):
     ("options", "label"),
     [
         pytest.param({"bc_only": True}, "cloning term", marks=pytest.mark.slow),
-        ({"bc_alpha": 2.5}, "∇ₐQ\nand cloning"),
+        (ONLINE, "∇ₐQ\nand cloning"),
         ({}, "of ∇ₐQ"),
     ],
     ids=["only", "with", "without"],
@@ -279,9 +278,8 @@ def test_a_long_title_fits(drawn):
 
 
 def test_the_picture_names_what_is_not_traced(drawn):
-    report = trace(n_steps=5, normalize_rewards=True, gamma=0.9, prioritised="proportional")
-    (text,) = (text for text in texts_of(drawn(report).axes[0]) if text.startswith("not traced: "))
-    assert {*text.removeprefix("not traced: ").split(", ")} == {"n_steps", "normalize_rewards", "prioritised"}
+    (text,) = (text for text in texts_of(drawn(trace(**NOT_TRACED)).axes[0]) if text.startswith("not traced: "))
+    assert {*text.removeprefix("not traced: ").split(", ")} == NOT_TRACED.keys()
 
 
 @pytest.mark.slow
@@ -312,11 +310,6 @@ def test_a_bounding_overrides_the_recipes_and_none_keeps_it(tmp_path, monkeypatc
     assert boundings == ["squashing", "zeroing", "squashing"]
 
 
-def test_updates_are_traced_in_float32_whatever_the_precision():
-    """Tracing runs updates op by op, which an agent with ``precision="bfloat16"`` refuses."""
-    assert trace(precision="bfloat16")["critic"] == trace()["critic"]
-
-
 @pytest.mark.slow
 def test_an_own_algorithms_options_are_named_if_they_differ_from_its_defaults(monkeypatch):
     own = dataclasses.make_dataclass("Own", [("caution", float, 0.5)], bases=(DDPGConfig,), frozen=True)
@@ -328,16 +321,10 @@ def test_an_own_algorithms_options_are_named_if_they_differ_from_its_defaults(mo
     assert report["critic"] == trace()["critic"]
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        pytest.param(target, marks=[pytest.mark.slow] * (target == "online"))  # traced by test_the_critics_update, too
-        for target in DDPGConfig.__dataclass_fields__["target"].metadata["choices"]
-    ],
-)
+@pytest.mark.parametrize("target", DDPGConfig.__dataclass_fields__["target"].metadata["choices"])
 def test_every_choice_of_target_can_be_traced(target):
     """A gradient trains the critic, and none reaches a target network; the picture's boxes do not overlap."""
-    edges = trace(target=target, critic_norm="renorm", n_critics=2)["critic"]
+    edges = trace(**{"ema": TWINS, "online": ONLINE, "none": JOINT, "joint_ema": AVERAGES}[target])["critic"]
     boxes = [*layout_nodes(edges).items()]
     assert all(
         abs(box.y - other.y) >= 1.3 or abs(box.x - other.x) >= 0.8

@@ -1,12 +1,9 @@
 """The error of a gradient whose products use bfloat16 numbers."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddpg import DDPGConfig
-from ddpg.laboratory.fixture import Fixture
 from ddpg.laboratory.gradient_checks import RoundedGradient
 
 v1 = tf.compat.v1
@@ -34,10 +31,3 @@ def test_error_by_hand(session):
 
 def test_an_op_that_the_compiler_lacks_gives_none(session):
     assert {*rounding_errors(session, lambda x, w: tf.reduce_sum(tf.sin(x @ w))).values()} == {None}
-
-
-def test_the_laboratory_ignores_the_agents_precision():
-    """The laboratory runs updates op by op, which an agent with ``precision="bfloat16"`` refuses."""
-    with gym.make("Pendulum-v1") as env:
-        config = DDPGConfig(hidden=(4,), batch_size=8, precision="bfloat16")
-        assert Fixture(env, config, seed=0).values.rewards.shape == (8, 1)
