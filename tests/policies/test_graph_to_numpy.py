@@ -1,5 +1,7 @@
 """Networks of a user's own act as TensorFlow computes them, however they act, and exports hold them or refuse them."""
 
+import functools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -88,6 +90,7 @@ ACROSS_ROWS = (
 BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights, parts, smooth_units)
 
 
+@functools.cache
 def make_agent(network):
     return DDPG((STATES, BOX), DDPGConfig(output_init="fan_in"), seed=0, actor_network=network)
 

@@ -3,6 +3,7 @@
 import sys
 import threading
 import warnings
+from itertools import cycle
 
 import gymnasium as gym
 import numpy as np
@@ -26,14 +27,14 @@ STATES = gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
 BOX = gym.spaces.Box(np.float32([[-1, 0.5], [0, -30]]), np.float32([[3, 1], [1, 30]]))
 PARTS = (gym.spaces.Box(0, 30, (1,)), gym.spaces.Box(0, 1, (0,)), gym.spaces.Box(-0.1, 0.7, (2, 1), np.float64))
 SMALL = {"hidden": (40, 9), "output_init": "fan_in"}
-OPTIONS = {
-    **{name: {"activation": name} for name in ACTIVATIONS},
-    **{f"norm {name}": {"norm": name} for name in NORMS},
-    **{name: {"bounding": name} for name in BOUNDINGS},
-    "normalised": {"normalize_observations": True},
-    "residual": {"block": "residual", "hidden": (24, 24)},
-    "wide": {"hidden": (256, 130)},
-}
+INVERTING = {"bounding": "inverting", "hidden": (64, 64)}
+NORMALISED = {"normalize_observations": True}
+# Each activation, norm and bounding is in some network. They are cycled: there are more activations than norms.
+CHOICES = [
+    {"activation": activation, "norm": norm, "bounding": bounding}
+    for activation, norm, bounding in zip(ACTIVATIONS, cycle([*NORMS, None]), cycle(BOUNDINGS), strict=False)
+]
+RESIDUAL = {"block": "residual", "hidden": (24, 24), **NORMALISED}
 SPACES = {
     "float64 box": gym.spaces.Box(-0.1, 0.7, (3,), np.float64),
     "parameterised": gym.spaces.Tuple((gym.spaces.Discrete(3, start=1), gym.spaces.Tuple(PARTS))),
@@ -45,6 +46,22 @@ SPACES = {
 def make_agent(space=BOX, states=STATES, **options):
     kind, schema = (DQN, DQNConfig) if isinstance(space, gym.spaces.Discrete) else (DDPG, DDPGConfig)
     return kind((states, space), schema().replace(**{**SMALL, **options, "buffer_size": 500}), seed=0)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """A function that returns an agent, always the same for the same options, with its first weights times a factor."""
+    made = {}
+
+    def scaled(factor=1, **options):
+        if (key := str(options)) not in made:
+            agent = make_agent(**options)
+            made[key] = agent, agent.get_parameters()
+        agent, first = made[key]
+        agent.set_parameters({name: factor * value for name, value in first.items()})
+        return agent
+
+    return scaled
 
 
 def observations(count=20):
@@ -73,13 +90,9 @@ def assert_acts_natively(agent):
         assert_same_action(agent.predict(observation)[0], unbatch(batch))
 
 
-# Slow: each is one operation, which test_every_operation_of_the_numpy_program_can_be_compiled compiles.
-LONG = ("elu", "selu", "sigmoid", "softplus", "softsign")
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in OPTIONS])
-def test_every_network(name):
-    assert_acts_natively(make_agent(**OPTIONS[name]))
+@pytest.mark.parametrize("options", [*CHOICES, RESIDUAL, {"hidden": (256, 130)}], ids=str)
+def test_every_network(options):
+    assert_acts_natively(make_agent(**options))
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -87,6 +100,7 @@ def test_every_kind_of_action(name):
     assert_acts_natively(make_agent(SPACES[name]))
 
 
+@pytest.mark.slow  # test_every_network has all their activations, norms and boundings
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe(recipe):
     options = from_toml(DDPGConfig, read_recipe(recipe), recipe)
@@ -107,47 +121,40 @@ def test_every_operation_of_the_numpy_program_can_be_compiled():
         np.testing.assert_allclose(interpret(ir, [output], {}, [row])[0], program(row), rtol=1e-6, err_msg=operation)
 
 
-def test_layout_and_type_of_an_observation_do_not_matter():
-    agent = make_agent()
+def test_layout_and_type_of_an_observation_do_not_matter(shared):
+    agent = shared()
     observation = np.float32(observations(1)[0])
     expected = agent.predict(observation)[0]
     strided = observation[:, ::-1].copy()[:, ::-1]
     for same in (observation.astype(np.float64), observation.ravel(), observation.tolist(), strided):
         np.testing.assert_array_equal(agent.predict(same)[0], expected)
     np.testing.assert_array_equal(agent.predict(observation[None])[0], expected[None])
-    np.testing.assert_array_equal(agent.predict(np.ones((2, 3), int))[0], agent.predict(np.ones((2, 3)))[0])
-    np.testing.assert_array_equal(agent.predict(np.ones((2, 3), ">f8"))[0], agent.predict(np.ones((2, 3)))[0])
+    for dtype in (int, ">f8"):
+        np.testing.assert_array_equal(agent.predict(np.ones((2, 3), dtype))[0], agent.predict(np.ones((2, 3)))[0])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39, -1e300])
-@pytest.mark.parametrize("state", ["warn", "raise"])
-def test_non_finite_observations_are_refused_without_warnings(value, state):
-    agent = make_agent()
+def test_non_finite_observations_are_refused_without_warnings(value, shared):
     observation = observations(1)[0]
     observation[1, 2] = value
-    with warnings.catch_warnings(), np.errstate(all=state), refuses(UsageError, "observation [1, 2]"):
-        warnings.simplefilter("error")
-        agent.predict(observation)
+    for state in ("warn", "raise"):
+        with warnings.catch_warnings(), np.errstate(all=state), refuses(UsageError, "observation [1, 2]"):
+            warnings.simplefilter("error")
+            shared().predict(observation)
 
 
-def test_an_observation_that_overflows_in_the_layers_is_refused():
-    agent = make_agent(bounding="inverting", hidden=(64, 64))
-    agent.set_parameters({name: 30 * value for name, value in agent.get_parameters().items()})
+def test_an_observation_that_overflows_in_the_layers_is_refused(shared):
     with refuses(UsageError, "3e+38"):
-        agent.predict(np.full((2, 3), 3e38))
+        shared(30, **INVERTING).predict(np.full((2, 3), 3e38))
 
 
-def test_the_largest_finite_numbers_act():
-    agent = make_agent(hidden=(4,))
-    agent.set_parameters({name: value * 0 for name, value in agent.get_parameters().items()})
+def test_the_largest_finite_numbers_act(shared):
     middle = (BOX.low + BOX.high) / 2
-    np.testing.assert_array_equal(agent.predict(np.full((2, 3), np.finfo(np.float32).max))[0], middle)
+    np.testing.assert_array_equal(shared(0).predict(np.full((2, 3), np.finfo(np.float32).max))[0], middle)
 
 
-def test_saturated_actions_are_inside_the_box():
-    agent = make_agent(output_init="fan_in")
-    agent.set_parameters({name: 100 * value for name, value in agent.get_parameters().items()})
-    found = np.array([agent.predict(observation)[0] for observation in observations(50)])
+def test_saturated_actions_are_inside_the_box(shared):
+    found = np.array([shared(100).predict(observation)[0] for observation in observations(50)])
     assert ((found >= BOX.low) & (found <= BOX.high)).all()
     assert (found == BOX.low).any()
     assert (found == BOX.high).any()
@@ -164,10 +171,10 @@ def test_new_weights_and_statistics_apply_to_the_next_call():
     np.testing.assert_array_equal(before, kept)  # a returned array is not written again
 
 
-@pytest.mark.parametrize("name", ["relu", "inverting", "normalised", "norm renorm"])
-def test_learning_in_one_environment_acts_with_the_compiled_policy(name):
+@pytest.mark.parametrize("options", [{}, {**INVERTING, **NORMALISED, "norm": "renorm"}], ids=["plain", "normalised"])
+def test_learning_in_one_environment_acts_with_the_compiled_policy(options):
     """Without noise the action is the compiled output, bit by bit; several environments act with NumPy."""
-    agent = make_agent(**OPTIONS[name], noise_scale=0.0, learning_starts=0)
+    agent = make_agent(**options, noise_scale=0.0, learning_starts=0)
     if agent.memory.observations is not None:
         agent.memory.observations.update(np.float32(observations(50) * 3 + 1))
     states = np.float32(observations())
@@ -187,23 +194,23 @@ def test_learning_with_parameter_noise_acts_with_numpy():
     assert "_native_exploring_policy" not in vars(agent)
 
 
-def test_random_actions_before_learning_compile_nothing():
-    agent = make_agent(learning_starts=1_000)
+def test_random_actions_before_learning_compile_nothing(shared):
+    agent = shared()
     agent.act(np.float32(observations(1)))
     assert "_native_exploring_policy" not in vars(agent)
 
 
-def test_clipped_predictions_are_counted():
-    agent = make_agent(bounding="inverting")
-    agent.set_parameters({name: 3 * value for name, value in agent.get_parameters().items()})
+def test_clipped_predictions_are_counted(shared):
+    agent = shared(3, **INVERTING)
     outside = [bool((np.abs(agent._native_policy(observation)) > 1).any()) for observation in observations()]
+    before = agent.num_clipped_predictions
     for observation in observations():
         agent.predict(observation)
-    assert agent.num_clipped_predictions == sum(outside) > 0
+    assert agent.num_clipped_predictions - before == sum(outside) > 0
 
 
-def test_threads_get_their_own_actions_while_weights_change():
-    agent = make_agent()
+def test_threads_get_their_own_actions_while_weights_change(shared):
+    agent = shared()
     states = observations(4)
     weights = agent.policy.program.parameters()
     other = [2 * array for array in weights]
@@ -236,8 +243,9 @@ def test_numpy_acts_if_the_compiler_is_switched_off(options):
     np.testing.assert_array_equal(agent.predict(observations(1)[0])[0], agent.to_env(batch)[0])
 
 
-def test_numpy_acts_if_the_compiler_fails(monkeypatch):
-    expected = make_agent(jit=False).predict(observations(1)[0])[0]
+def test_numpy_acts_if_the_compiler_fails(monkeypatch, shared):
+    numpy = shared()
+    expected = numpy.to_env(numpy.policy(np.float32(observations(1))))[0]
 
     def fails():
         raise jit.CompilerFailure("LLVM failed")
