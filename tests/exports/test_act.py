@@ -1,6 +1,7 @@
 """The ``act.py`` of a numpy export reproduces the agent's actions, with NumPy as its only dependency."""
 
 import ast
+import functools
 import hashlib
 import json
 import py_compile
@@ -41,6 +42,7 @@ sys.meta_path.insert(0, Refusing())
 """
 
 
+@functools.cache
 def make_agent(name):
     observation_space, action_space, options = CASES[name]
     kind, schema = (DQN, DQNConfig) if name == "choice" else (DDPG, DDPGConfig)

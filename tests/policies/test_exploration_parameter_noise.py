@@ -147,16 +147,15 @@ def test_a_state_is_restored():
     assert (behaviour.sigma, behaviour.state()[PARAMETER_NOISE].tolist()) == (0.25, [0.25, 0.75, 6.0])
 
 
-@pytest.mark.parametrize("state", [[0.0, 0, 0], [0.1, -1, 0], [0.1, 0, INTERVAL], [0.1, 0]])
-def test_an_invalid_state_is_refused(state, tmp_path):
-    agent = DDPG(Counting(7), CONFIG, seed=0)
-    path = agent.save(tmp_path / "saved")
+def test_an_invalid_state_is_refused(tmp_path):
+    path = DDPG(Counting(7), CONFIG, seed=0).save(tmp_path / "saved")
     manifest, groups = checkpoint.read(path)
-    groups["noise"]["parameter_noise"] = np.array(state, float)
-    added = ("format", "arrays", "sha256", "manifest_sha256")
-    checkpoint.write(path, {name: value for name, value in manifest.items() if name not in added}, groups)
-    with refuses(UsageError, "parameter_noise"):
-        DDPG.load(path)
+    manifest = {key: manifest[key] for key in manifest.keys() - {"format", "arrays", "sha256", "manifest_sha256"}}
+    for state in ([0.0, 0, 0], [0.1, -1, 0], [0.1, 0, INTERVAL], [0.1, 0]):
+        groups["noise"]["parameter_noise"] = np.array(state, float)
+        checkpoint.write(path, manifest, groups)
+        with refuses(UsageError, "parameter_noise"):
+            DDPG.load(path)
 
 
 def test_a_network_without_a_numpy_program_is_refused():

@@ -116,15 +116,8 @@ def test_an_agents_actions_have_the_correlation_of_its_noise(noise, low, high):
     agent = DDPG((box, box), config, seed=0)
     actions = np.array([agent.act(np.zeros((1, 1), np.float32))[0].item() for _ in range(300)])
     assert low < np.corrcoef(actions[1:], actions[:-1])[0, 1] < high
-
-
-def test_an_agent_repeats_actions_exactly_with_repeated_noise():
-    box = gym.spaces.Box(-1, 1, (1,), np.float32)
-    config = DDPGConfig(hidden=(4,), noise="repeated", noise_scale=0.5, learning_starts=0, jit=False)
-    agent = DDPG((box, box), config, seed=0)
-    actions = np.array([agent.act(np.zeros((1, 1), np.float32))[0].item() for _ in range(200)])
-    repeated = (np.diff(actions) == 0).mean()
-    assert 0.3 < repeated < 0.8
+    repeated = (np.diff(actions) == 0).mean()  # exactly
+    assert 0.3 < repeated < 0.8 if noise == "repeated" else repeated == 0
 
 
 def test_the_power_of_pink_noise_is_inverse_to_the_frequency(rng):
