@@ -14,22 +14,26 @@ spec.loader.exec_module(mutants)
 MUTANTS = sorted(mutants.listed(), key=lambda mutant: mutant.file)  # a source is parsed once
 
 
-@functools.lru_cache(1)
+@functools.cache
+def text_of(path):
+    return (mutants.ROOT / path).read_text(encoding="utf-8")
+
+
 def dump_of(source):
-    return ast.dump(ast.parse(source))
+    return ast.dump(ast.parse(source.strip("\n")))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_is_not_stale(mutant):
-    source = (mutants.ROOT / mutant.file).read_text(encoding="utf-8")
+    source = text_of(mutant.file)
     changed = mutants.broken(mutant, source)  # raises LookupError if it is stale
     assert changed != source
     if mutant.file.endswith(".py"):
-        tree = ast.parse(changed)
-        compile(tree, mutant.file, "exec")
-        assert ast.dump(tree) != dump_of(source)
+        compile(changed, mutant.file, "exec")
+        before, after = (mutant.node, mutant.becomes) if mutant.node else (source, changed)
+        assert dump_of(after) != dump_of(before)
     file, _, test = mutant.tests.partition("::")
-    assert f"def {test.partition('[')[0]}" in (mutants.ROOT / file).read_text(encoding="utf-8")
+    assert f"def {test.partition('[')[0]}" in text_of(file)
 
 
 def test_names_are_unique():
