@@ -296,15 +296,25 @@ def test_softmax_propagates_nan(graph):
 TRANSPOSED = [(False, False), (True, False), (False, True), (True, True)]
 
 
+PRODUCTS = [
+    *(((5, 3, 7), 1), ((64, 40, 9), 2), ((13, 37, 20), 1), ((7, 1, 8), 1), ((33, 17, 1), 1), ((70, 64, 65), 3)),
+    ((1, 41, 9), 1),
+]
+LONG_ROWS = [((1, 300, 40), 1), ((3, 70, 20), 2)]  # compiled for a second if the first factor is transposed
+
+
 @pytest.mark.parametrize(
-    ("shape", "workers"),
+    ("transposed", "shape", "workers"),
     [
-        *(((5, 3, 7), 1), ((64, 40, 9), 2), ((13, 37, 20), 1), ((7, 1, 8), 1), ((33, 17, 1), 1), ((70, 64, 65), 3)),
-        *(((1, 300, 40), 1), ((1, 41, 9), 1), ((3, 70, 20), 2)),
+        *((layout, *case) for layout in TRANSPOSED for case in PRODUCTS),
+        *(
+            pytest.param(layout, *case, marks=[pytest.mark.slow] * layout[0])
+            for layout in TRANSPOSED
+            for case in LONG_ROWS
+        ),
     ],
 )
-@pytest.mark.parametrize("transposed", TRANSPOSED)
-def test_products(compiled_products, shape, workers, transposed):
+def test_products(compiled_products, transposed, shape, workers):
     """Sizes that leave every remainder of tiles, panels and blocks, on one to three threads."""
     rows, columns, inner = shape
     rng = np.random.default_rng(0)

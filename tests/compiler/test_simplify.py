@@ -139,7 +139,7 @@ def run(workers, arrays):
         return [loss, *map(np.array, update.values)], [np.mean(losses), *session.run(variables)]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_compiled_joint_pass_equals_a_sessions(workers, rng):
     arrays = [rng.normal(size=(12, size)).astype(np.float32) for size in (5, 3)]
     found, expected = run(workers, arrays)
@@ -150,8 +150,9 @@ def test_a_compiled_joint_pass_equals_a_sessions(workers, rng):
 def test_compiled_the_original_program_differs_by_rounding_alone(rng, monkeypatch):
     """Other operations are fused, so that a product and a sum are rounded once instead of twice."""
     arrays = [rng.normal(size=(12, size)).astype(np.float32) for size in (5, 3)]
-    found, _ = run(1, arrays)
+    found, expected = run(1, arrays)
     monkeypatch.setattr(compiled_update, "simplified", lambda program, outputs: (program, outputs))
     unsimplified, _ = run(1, arrays)
-    for one, other in zip(found, unsimplified, strict=True):
+    for one, other, of_session in zip(found, unsimplified, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(one, of_session, rtol=2e-5, atol=2e-5)

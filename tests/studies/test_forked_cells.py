@@ -11,9 +11,10 @@ import pytest
 from refusals import refuses
 from safetensors.numpy import load_file
 
+from ddpg.cli.main import main
 from ddpg.runs.lock import is_cell_running, lock_cell_log
 from ddpg.studies import forked_cells
-from ddpg.studies.cell_process import COMMAND, LocalEngine, cell_environment
+from ddpg.studies.cell_process import LocalEngine, cell_environment
 from ddpg.studies.forked_cells import CellServer
 
 RUN = ("train", "Pendulum-v1", "--seed", "3", "--hidden", "8", "--batch-size", "8", "--no-jit", "--no-progress-bar")
@@ -39,20 +40,17 @@ def start(server, folder, *arguments):
         return server.start([*arguments], output, errors, lock)
 
 
-def test_a_forked_cell_equals_a_separate_process(server, tmp_path):
+def test_a_forked_cell_equals_a_run_of_this_process(server, tmp_path, monkeypatch, capsys):
+    for name, value in cell_environment(1).items():
+        monkeypatch.setenv(name, value)
     forked = start(server, tmp_path / "forked", *SHORT, "--root", str(tmp_path / "forked"))
-    alone = subprocess.run(
-        [*COMMAND, *SHORT, "--root", str(tmp_path / "alone")],
-        env=os.environ | cell_environment(1),
-        capture_output=True,
-        check=True,
-    )
+    assert main([*SHORT, "--root", str(tmp_path / "here")]) == 0
     assert forked.wait(120) == forked.poll() == 0
-    printed = (tmp_path / "forked" / "output").read_bytes()
-    assert printed.partition(b" steps, ")[0] == alone.stdout.partition(b" steps, ")[0]  # followed by a time
+    printed = (tmp_path / "forked" / "output").read_text()
+    assert printed.partition(" steps, ")[0] == capsys.readouterr().out.partition(" steps, ")[0]  # followed by a time
     one, other = (
         load_file(tmp_path / name / "Pendulum-v1" / "1" / "checkpoints" / "200" / "variables.safetensors")
-        for name in ("forked", "alone")
+        for name in ("forked", "here")
     )
     assert one.keys() == other.keys()
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)
