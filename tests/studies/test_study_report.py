@@ -21,11 +21,19 @@ from ddpg.checkpoints import atomic_write
 from ddpg.cli.main import main
 from ddpg.cli.studies import WithEngine
 from ddpg.runs import run_directory, signals
-from ddpg.studies import scheduler
+from ddpg.studies import scheduler, study_report
 from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.study import FILES, cells_of, read_study
 from ddpg.studies.study_folder import CellFolder, write_study
 from ddpg.studies.study_report import write_report
+
+
+@pytest.fixture(autouse=True)
+def curves(monkeypatch):
+    """The function that draws the curves, which takes longer than the rest: most tests do without them."""
+    real = study_report.plot_curves
+    monkeypatch.setattr(study_report, "plot_curves", lambda curves, path: path.write_text("a figure"))
+    return real
 
 
 def table(path):
@@ -33,8 +41,9 @@ def table(path):
         return list(csv.DictReader(file))
 
 
-def test_the_table_aggregates_finished_seeds(stubbed):
+def test_the_table_aggregates_finished_seeds(stubbed, curves, monkeypatch):
     """The interquartile mean of the final returns 0, 2, 30, 1 is that of 1 and 2; of the maxima 5, 5, 30, 5 it is 5."""
+    monkeypatch.setattr(study_report, "plot_curves", curves)
     study = stubbed(6)
     for cell_folder, last in zip(study.cell_folders, (0.0, 2.0, 30.0, 1.0), strict=False):
         train_by_hand(cell_folder, [5.0, last])
