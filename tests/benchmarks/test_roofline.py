@@ -195,7 +195,7 @@ def test_the_least_of_a_joint_pass_by_hand():
     assert need.flop == forward + backward + actor / 3
 
 
-@pytest.mark.parametrize("entry", [0, 1])
+@pytest.mark.parametrize("entry", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_small_update_needs_the_minimum_of_operations(entry):
     """Of the gradient of the critic's inputs, only the action's two columns are computed."""
     found = count_update(DDPGConfig(**SMALL, action_layer=entry), 3, 2)

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import pytest
+from action_spaces import BOX, MOVES, PARTS, UNBOUNDED
 from refusals import refuses
 
 import ddpg
@@ -21,14 +22,11 @@ from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 from ddpg.checkpoints import safe_json
 from ddpg.policies import standalone
 
-UNBOUNDED = gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
 HALF_BOUNDED = gym.spaces.Box(np.float32([-5, -np.inf, 0]), np.float32([5, np.inf, np.inf]))
-BOX = gym.spaces.Box(np.array([[-1.0, 0.5], [0, -30]], np.float32), np.array([[3.0, 1.0], [1, 30]], np.float32))
-PARTS = (gym.spaces.Box(0, 30, (1,)), gym.spaces.Box(0, 1, (0,)), gym.spaces.Box(-2, 9, (2, 1), np.float64))
 CASES = {
     "box": (HALF_BOUNDED, BOX, {"norm": "renorm_soft", "normalize_observations": True}),
     "outside": (UNBOUNDED, gym.spaces.Box(-2, 4, (3,), np.float64), {"bounding": "inverting", "activation": "selu"}),
-    "tuple": (UNBOUNDED, gym.spaces.Tuple((gym.spaces.Discrete(3, start=1), gym.spaces.Tuple(PARTS))), {}),
+    "tuple": (UNBOUNDED, MOVES, {}),
     "one_of": (UNBOUNDED, gym.spaces.OneOf(PARTS), {"bounding": "zeroing", "norm": "batch"}),
     "choice": (HALF_BOUNDED, gym.spaces.Discrete(4, start=-1), {"norm": "layer", "block": "plain"}),
 }

@@ -8,6 +8,7 @@ from itertools import cycle
 import gymnasium as gym
 import numpy as np
 import pytest
+from action_spaces import BOX, MOVES, PARTS, UNBOUNDED
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
@@ -23,27 +24,24 @@ from ddpg.policies.native_policy import lower_to_ir
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.policies.standalone import OPERATIONS
 
-STATES = gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
-BOX = gym.spaces.Box(np.float32([[-1, 0.5], [0, -30]]), np.float32([[3, 1], [1, 30]]))
-PARTS = (gym.spaces.Box(0, 30, (1,)), gym.spaces.Box(0, 1, (0,)), gym.spaces.Box(-0.1, 0.7, (2, 1), np.float64))
 SMALL = {"hidden": (40, 9), "output_init": "fan_in"}
 INVERTING = {"bounding": "inverting", "hidden": (64, 64)}
 NORMALISED = {"normalize_observations": True}
 # Each activation, norm and bounding is in some network. They are cycled: there are more activations than norms.
 CHOICES = [
-    {"activation": activation, "norm": norm, "bounding": bounding}
+    {"activation": activation, "norm": norm, "bounding": bounding, "critic_norm": None, "critic_hidden": (4,)}
     for activation, norm, bounding in zip(ACTIVATIONS, cycle([*NORMS, None]), cycle(BOUNDINGS), strict=False)
 ]
 RESIDUAL = {"block": "residual", "hidden": (24, 24), **NORMALISED}
 SPACES = {
     "float64 box": gym.spaces.Box(-0.1, 0.7, (3,), np.float64),
-    "parameterised": gym.spaces.Tuple((gym.spaces.Discrete(3, start=1), gym.spaces.Tuple(PARTS))),
+    "parameterised": MOVES,
     "one of": gym.spaces.OneOf(PARTS),
     "discrete": gym.spaces.Discrete(4, start=-1),
 }
 
 
-def make_agent(space=BOX, states=STATES, **options):
+def make_agent(space=BOX, states=UNBOUNDED, **options):
     kind, schema = (DQN, DQNConfig) if isinstance(space, gym.spaces.Discrete) else (DDPG, DDPGConfig)
     return kind((states, space), schema().replace(**{**SMALL, **options, "buffer_size": 500}), seed=0)
 
@@ -65,7 +63,7 @@ def shared():
 
 
 def observations(count=20):
-    return np.random.default_rng(0).normal(size=(count, *STATES.shape))
+    return np.random.default_rng(0).normal(size=(count, *UNBOUNDED.shape))
 
 
 def flatten(action):
@@ -90,7 +88,7 @@ def assert_acts_natively(agent):
         assert_same_action(agent.predict(observation)[0], unbatch(batch))
 
 
-@pytest.mark.parametrize("options", [*CHOICES, RESIDUAL, {"hidden": (256, 130)}], ids=str)
+@pytest.mark.parametrize("options", [*CHOICES, RESIDUAL, {"hidden": (256, 130), "critic_hidden": (4,)}], ids=str)
 def test_every_network(options):
     assert_acts_natively(make_agent(**options))
 

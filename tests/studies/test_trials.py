@@ -2,12 +2,10 @@
 
 import json
 import re
-import sys
 
 import pytest
 from refusals import refuses
 
-from ddpg import UsageError
 from ddpg.errors import FileFault
 from ddpg.studies.search_space import Choices, Range
 from ddpg.studies.trials import Trials
@@ -171,13 +169,6 @@ def test_nothing_in_a_journal_is_unpickled(tmp_path, monkeypatch):
         trials.complete(number, 1.0)
     assert len(opened(tmp_path).all()) == 25
     assert all(json.loads(line) for line in (tmp_path / "journal").read_text().splitlines())
-
-
-def test_without_optuna_one_line_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with refuses(UsageError, "optuna tune"):
-        opened(tmp_path)
-    assert not (tmp_path / "journal").exists()
 
 
 DAMAGE = [b"\x00\xff\xfe garbage", b"{", b"[[[[" * 2000, b'{"op_code": 1' + b"0" * 5000 + b"}", b""]

@@ -268,13 +268,6 @@ def test_a_comparison_of_an_earlier_best_trial_is_removed(small):
     assert not (found.root / "comparison.csv").exists()
 
 
-def test_the_preset_is_not_compared_with_itself(small):
-    found = small(hidden=(256, 256), learning_starts=1000)
-    tuned = found.run(1, fresh_seeds=2)
-    assert tuned.compared == []
-    assert report(found, tuned).verdict == "The best is the preset itself."
-
-
 def test_results_are_written_in_long_form(small):
     found = small(seeds=2)
     tuned = found.run(2)
