@@ -34,11 +34,34 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no Slurm for W
 RUNNING = frozenset(("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"))
 
 
+REAL_NODE = slurm_node._NODE_MAIN
+# Trains one stage and writes its status; importing what a node needs would take ten times as long.
+SHORT_NODE = """
+import json, os, pathlib, subprocess, sys
+file, _, *command = sys.argv[1:]
+index, batch = os.environ["SLURM_ARRAY_TASK_ID"], pathlib.Path(file)
+record = json.loads(batch.read_text())
+number, seed = record["cells"][int(index)]
+group = record["groups"][number]
+root = batch.parents[2] / group["configuration"] / str(seed)
+words = ["train", group["env_id"], "--seed", str(seed), "--root", str(root)]
+status = subprocess.call([*command, *words], env=os.environ | {"TF_NUM_INTRAOP_THREADS": "1"})
+batch.with_name(f"{index}.json").write_text(json.dumps({"status": status}))
+sys.exit(status)
+"""
+
+
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm_node, "_NODE_MAIN", SHORT_NODE)
     monkeypatch.setattr(slurm_cells, "INTERVAL", 0.0)
     monkeypatch.setattr(slurm_cells, "PATIENCE", 0.0)
     return FakeSlurm(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def real_node(slurm, monkeypatch):
+    monkeypatch.setattr(slurm_node, "_NODE_MAIN", REAL_NODE)
 
 
 def run(study, retry=False, **options):
@@ -58,6 +81,7 @@ def started(study):
     return [engine.start(cell_folder) for cell_folder in study.cell_folders]
 
 
+@pytest.mark.usefixtures("real_node")
 def test_a_study_is_one_array_whose_jobs_train_and_evaluate(slurm, stubbed, capsys):
     study = stubbed(2, "final_episodes = 30")
     outcome = run(study, slurm=SlurmOptions(slurm_partition="long", slurm_time="2:00:00", slurm_cpus=2))
@@ -94,6 +118,7 @@ def test_an_array_has_no_more_cells_than_slurm_allows(slurm, stubbed, monkeypatc
     assert len(slurm.calls("sbatch")) == 2
 
 
+@pytest.mark.usefixtures("real_node")
 def test_a_cells_failure_is_one_line_with_its_log(slurm, stubbed, capsys):
     study = stubbed([7, 9, 6])
     outcome = run(study)
@@ -587,6 +612,7 @@ def test_a_tuning_on_slurm_runs_ten_trials_at_a_time_by_default(slurm, tmp_path,
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("real_node")
 def test_a_tuning_on_slurm_equals_a_local_one(slurm, tmp_path, monkeypatch):
     values = []
     for engine in ("process", "slurm"):
