@@ -129,11 +129,19 @@ def make_kelvin_agent():
     return agent
 
 
+@functools.cache
+def normalising_agent():
+    """Return an agent, and its observations far from 0: without the statistics the policy would saturate."""
+    config = DDPGConfig(hidden=(4,), normalize_observations=True, jit=False)
+    agent, rng = DDPG((UNBOUNDED, gym.spaces.Box(-1, 1, (2,))), config, 0), np.random.default_rng(0)
+    seen = (rng.normal(size=(50, 2, 3)) * [1, 20, 0.1] + [100, -40, 3]).astype(np.float32)
+    agent.remember(seen, np.zeros((50, 2)), np.zeros(50), seen, np.zeros(50, bool), np.zeros(50, bool))
+    return agent, seen
+
+
 @pytest.mark.parametrize("kind", ["numpy", "savedmodel"])
 def test_normalisation_is_exported(tmp_path, kind):
-    """Observations far from 0: without the statistics the policy would saturate."""
-    agent = make_kelvin_agent()
-    seen = np.float32(300 + 5 * np.random.default_rng(2).normal(size=(50, 3)))
+    agent, seen = normalising_agent()
     agent.export(tmp_path / "policy", kind)
     expected = agent.predict(seen)[0]
     if kind == "numpy":
