@@ -48,3 +48,6 @@ PATHS = [
     *(("policy_gradient", path) for path in ("direct", "surrogate")),
 ]
 DQN_PRESETS = tuple(env_id for env_id, preset in PRESETS.items() if preset.kind is DQNConfig)
+
+# For tests of the policy alone: a critic of one layer is built in half the time.
+SMALL_CRITIC = {"critic_hidden": (4,), "critic_norm": None}

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from action_spaces import BOX, MOVES, PARTS, UNBOUNDED
+from agent_options import SMALL_CRITIC
 from refusals import refuses
 
 import ddpg
@@ -43,8 +44,9 @@ sys.meta_path.insert(0, Refusing())
 @functools.cache
 def make_agent(name):
     observation_space, action_space, options = CASES[name]
-    kind, schema = (DQN, DQNConfig) if name == "choice" else (DDPG, DDPGConfig)
-    agent = kind((observation_space, action_space), schema(hidden=(8, 8), jit=False, **options), seed=0)
+    kind, schema, critic = (DQN, DQNConfig, {}) if name == "choice" else (DDPG, DDPGConfig, SMALL_CRITIC)
+    config = schema(hidden=(8, 8), jit=False, **options, **critic)
+    agent = kind((observation_space, action_space), config, seed=0)
     network = agent.q if kind is DQN else agent.actor
     with agent.session.as_default():
         network.set_network_params([4 * np.sign(x) * np.abs(x) ** 0.5 for x in network.get_network_params()])

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from action_spaces import BOX, MOVES, PARTS, UNBOUNDED
+from agent_options import SMALL_CRITIC
 from refusals import refuses
 
 import ddpg
@@ -59,7 +60,8 @@ def make_agent(name):
     """Return an agent with outputs of size 1 that depend on all layers; with inverting, some exceed the bounds."""
     observation_space, action_space, options = CASES[name]
     kind, schema = (DQN, DQNConfig) if isinstance(action_space, gym.spaces.Discrete) else (DDPG, DDPGConfig)
-    config = schema(**{"hidden": (20, 9), "jit": False, "output_init": "fan_in", **options})
+    critic = SMALL_CRITIC if kind is DDPG and "block" not in options else {}
+    config = schema(**{"hidden": (20, 9), "jit": False, "output_init": "fan_in", **options, **critic})
     agent = kind((observation_space, action_space), config, seed=0)
     if agent.memory.observations is not None:
         agent.memory.observations.update(np.float32(states(name, 50) * 3 + 1))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from action_spaces import BOX, MOVES, UNBOUNDED
+from agent_options import SMALL_CRITIC
 from refusals import refuses
 
 import ddpg
@@ -38,7 +39,7 @@ def make_agent(action_space, observation_space=UNBOUNDED, seed=0, **options):
         agent = DQN((observation_space, action_space), DQNConfig(**small), seed)
         network = agent.q
     else:
-        agent = DDPG((observation_space, action_space), DDPGConfig(**small), seed)
+        agent = DDPG((observation_space, action_space), DDPGConfig(**SMALL_CRITIC | small), seed)
         network = agent.actor
     with agent.session.as_default():
         network.set_network_params(

@@ -92,7 +92,7 @@ BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights, parts, smoot
 
 @functools.cache
 def make_agent(network):
-    return DDPG((STATES, BOX), DDPGConfig(output_init="fan_in"), seed=0, actor_network=network)
+    return DDPG((STATES, BOX), DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0, actor_network=network)
 
 
 def states(count=4):

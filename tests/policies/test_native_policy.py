@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from action_spaces import BOX, MOVES, PARTS, UNBOUNDED
+from agent_options import SMALL_CRITIC
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
@@ -29,7 +30,7 @@ INVERTING = {"bounding": "inverting", "hidden": (64, 64)}
 NORMALISED = {"normalize_observations": True}
 # Each activation, norm and bounding is in some network. They are cycled: there are more activations than norms.
 CHOICES = [
-    {"activation": activation, "norm": norm, "bounding": bounding, "critic_norm": None, "critic_hidden": (4,)}
+    {"activation": activation, "norm": norm, "bounding": bounding, **SMALL_CRITIC}
     for activation, norm, bounding in zip(ACTIVATIONS, cycle([*NORMS, None]), cycle(BOUNDINGS), strict=False)
 ]
 RESIDUAL = {"block": "residual", "hidden": (24, 24), **NORMALISED}
@@ -88,7 +89,7 @@ def assert_acts_natively(agent):
         assert_same_action(agent.predict(observation)[0], unbatch(batch))
 
 
-@pytest.mark.parametrize("options", [*CHOICES, RESIDUAL, {"hidden": (256, 130), "critic_hidden": (4,)}], ids=str)
+@pytest.mark.parametrize("options", [*CHOICES, RESIDUAL, {"hidden": (256, 130), **SMALL_CRITIC}], ids=str)
 def test_every_network(options):
     assert_acts_natively(make_agent(**options))
 
