@@ -78,14 +78,6 @@ def test_trials_are_trained_and_valued_once(small, capsys):
     assert len(found.run(2).trials) == 6
 
 
-def test_a_trials_value_is_the_mean_over_its_seeds(small):
-    found = small(seeds=3)
-    (trial,) = found.run(1).trials
-    assert [seed for _, _, seed, _ in found.calls] == [0, 1, 2]
-    assert trial.value == pytest.approx(score(trial) - 0.001)
-    assert trial.returns[2] == pytest.approx((score(trial) - 0.001) * 2 / 5)
-
-
 @pytest.mark.parametrize(
     ("starts", "space", "times"), [(100, "", 1), (0, "", 0), (100, "learning_starts = [0, 100]\n", 0)]
 )
@@ -268,10 +260,17 @@ def test_a_comparison_of_an_earlier_best_trial_is_removed(small):
     assert not (found.root / "comparison.csv").exists()
 
 
-def test_results_are_written_in_long_form(small):
+def test_results_are_written_in_long_form_and_the_report_uses_the_plural(small):
+    """A trial's value is the mean over its seeds."""
     found = small(seeds=2)
+    base = msgspec.structs.replace(found.plan.base, evaluation_episodes=3)
+    found.plan = msgspec.structs.replace(found.plan, base=base)
     tuned = found.run(2)
-    report(found, tuned)
+    assert [seed for _, _, seed, _ in found.calls] == [0, 1] * 2
+    assert [trial.value for trial in tuned.trials] == pytest.approx([score(trial) - 0.0005 for trial in tuned.trials])
+    assert tuned.trials[0].returns[2] == pytest.approx((score(tuned.trials[0]) - 0.0005) * 2 / 5)
+    sentence = "2 trials (2 complete) of 100 steps, each on seeds 0 to 1, evaluated every 20 steps over 3 episodes;"
+    assert f"\n{sentence} sampler's seed 0." in report(found, tuned).text.read_text()
     rows = results(found)
     assert {*rows[0]} == {"trial", "state", "seed", "step", "measure", "value", "actor_learning_rate"}
     assert len(rows) == 2 * (2 * 5 + 1)
@@ -293,14 +292,6 @@ def test_train_accepts_best_toml(small):
     assert "# Verdict: The best was not compared with the preset (--fresh-seeds 0).\n" in text
     told = report(found, dataclasses.replace(tuned, fresh_seeds=5))  # interrupted before the comparison
     assert told.verdict == "The best has not been compared with the preset yet."
-
-
-def test_the_report_uses_the_plural(small):
-    found = small(seeds=2)
-    base = msgspec.structs.replace(found.plan.base, evaluation_episodes=3)
-    found.plan = msgspec.structs.replace(found.plan, base=base)
-    sentence = "2 trials (2 complete) of 100 steps, each on seeds 0 to 1, evaluated every 20 steps over 3 episodes;"
-    assert f"\n{sentence} sampler's seed 0." in report(found, found.run(2)).text.read_text()
 
 
 @pytest.mark.parametrize(
