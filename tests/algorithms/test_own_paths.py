@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 from refusals import refuses
 
-from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg import DDPG, ActorNetwork, DDPGConfig, UsageError
+from ddpg.algorithms.ddpg import policy_gradient
 from ddpg.gradients import policy, sign_check, td
 from ddpg.networks.critic import CriticNetwork
+from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 SMALL = DDPGConfig(
@@ -69,22 +71,39 @@ def updated(**changes):
     return agent
 
 
+@pytest.fixture(scope="module")
+def networks():
+    """Return an actor, a critic and a minibatch of four rows, and their session."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        actor, critic = ActorNetwork(*SPACES, bounding="inverting"), CriticNetwork(*SPACES)
+        rows = np.random.default_rng(0).uniform(-1, 1, (4, 6)).astype(np.float32)
+        batch = Batch(*map(tf.constant, (rows[:, :2], rows[:, 2:3], rows[:, 3:4], rows[:, 4:], 0 * rows[:, :1])))
+        session.run(v1.global_variables_initializer())
+        yield actor, critic, batch, session
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        (nothing, "policy_gradient=nothing None [(gradient variable)]"),
-        (as_a_dict, "policy_gradient=as_a_dict dict [(gradient variable)]"),
-        (critics_variables, "policy_gradient=critics_variables ['critic/"),
-        (unreached, "policy_gradient=unreached (None) ['actor/"),
-        (unbounded, "policy_gradient=unbounded"),
-        (of_another_type, "policy_gradient=of_another_type float64 actor/ float32"),
-        (of_one_row, "policy_gradient=of_one_row (1, actor/"),
-        (with_a_variable, "policy_gradient=with_a_variable scale"),
+        (nothing, "None [(gradient variable)]"),
+        (as_a_dict, "dict [(gradient variable)]"),
+        (critics_variables, "['critic/"),
+        (unreached, "(None) ['actor/"),
+        (unbounded, "bounding"),
+        (of_another_type, "float64 actor/ float32"),
+        (of_one_row, "(1, actor/"),
     ],
 )
-def test_mistakes_in_a_policy_gradient(path, message):
-    with refuses(UsageError, message):
-        updated(policy_gradient=path)
+def test_mistakes_in_a_policy_gradient(path, message, networks, monkeypatch):
+    actor, critic, batch, _ = networks
+    monkeypatch.setattr(actor, "policy_gradient", path)
+    with actor.graph.as_default(), refuses(UsageError, f"policy_gradient={path.__name__}", message):
+        policy_gradient(actor, critic, batch)
+
+
+def test_a_variable_that_a_policy_gradient_creates_is_refused():
+    with refuses(UsageError, "policy_gradient=with_a_variable scale"):
+        updated(policy_gradient=with_a_variable)
 
 
 def test_identity_bounding_need_not_be_applied():
@@ -128,19 +147,26 @@ def test_mistakes_in_a_td_path_are_refused_before_the_critics_decay_is_added(pat
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (lambda q, target: tf.square(q - target), "(4, 1)"),
-        (lambda q, target: tf.reduce_mean(tf.square(q - target), axis=1), "(4,)"),
+        (lambda q, target: tf.square(q - target), "(None, 1)"),
+        (lambda q, target: tf.reduce_mean(tf.square(q - target), axis=1), "(None,)"),
         (lambda q, target: tf.reduce_mean(tf.cast(tf.square(q - target), tf.float64)), "float64 float32"),
         (lambda q, target: None, "None"),
         (lambda q, target: 1.0, "1.0"),
     ],
 )
-@pytest.mark.parametrize("driver", [{}, {"jit": False}, {"jit": False, "td_target": "placeholder"}])
-def test_a_custom_loss_must_be_a_scalar(loss, message, driver):
+def test_a_custom_loss_must_be_a_scalar(loss, message, graph):
     """TensorFlow would differentiate the sum of a vector: a step that is B times too large."""
-    options = {"td_target": "stop_gradient", "jit": True} | driver
-    with refuses(UsageError, "critic_loss tf.reduce_mean(...) " + message):
-        updated(critic_loss=loss, **options)
+    joined = lambda states, actions: tf.concat([states, actions], axis=1)  # noqa: E731
+    critic = CriticNetwork(*SPACES, network=joined, loss=loss)
+    for method in (critic.train, critic.get_gradients):
+        with v1.Session().as_default(), refuses(UsageError, "tf.reduce_mean(...) " + message):
+            method(np.zeros((2, 2)), np.zeros((2, 1)), np.zeros((2, 1)))
+
+
+@pytest.mark.parametrize("driver", [{"jit": True}, {}, {"td_target": "placeholder"}])
+def test_every_driver_refuses_a_custom_loss_that_is_no_scalar(driver):
+    with refuses(UsageError, "critic_loss tf.reduce_mean(...) (4, 1)"):
+        updated(critic_loss=lambda q, target: tf.square(q - target), **{"td_target": "stop_gradient"} | driver)
 
 
 def test_a_custom_mean_square_equals_the_built_in_one():
@@ -148,13 +174,6 @@ def test_a_custom_mean_square_equals_the_built_in_one():
     own, supplied = (updated(td_target="stop_gradient", critic_loss=loss) for loss in (mean, "mse"))
     for name, weights in supplied.get_parameters().items():
         np.testing.assert_allclose(own.get_parameters()[name], weights, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("method", ["train", "get_gradients"])
-def test_a_custom_loss_must_be_a_scalar_when_a_network_is_used_alone(method, graph):
-    critic = CriticNetwork(*SPACES, loss=lambda q, target: tf.square(q - target))
-    with tf.compat.v1.Session().as_default(), refuses(UsageError, "tf.reduce_mean(...) (None, 1)"):
-        getattr(critic, method)(np.zeros((2, 2)), np.zeros((2, 1)), np.zeros((2, 1)))
 
 
 @pytest.mark.parametrize("method", ["train", "get_gradients"])
@@ -197,8 +216,7 @@ def critics_kind_matters(actor, critic, states):
     return policy.chain_rule(actor, critic, states)
 
 
-@pytest.mark.parametrize("bounding", ["squashing", "inverting"])
-@pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
+@pytest.mark.parametrize(("bounding", "td_target"), [("squashing", "stop_gradient"), ("inverting", "placeholder")])
 def test_a_wrong_sign_is_warned_of_by_name_when_training_begins(bounding, td_target):
     with pytest.warns(UserWarning, match="climbing_down") as caught:
         agent = updated(policy_gradient=climbing_down, bounding=bounding, td_target=td_target)
@@ -233,17 +251,21 @@ def td_expectile(q, target, variables):
     return td.gradients(tf.reduce_mean(tf.where(error > 0, 0.9, 0.1) * tf.square(error)), variables)
 
 
-@pytest.mark.parametrize("critic_norm", ["same", "renorm"])
+@pytest.mark.parametrize("critic_norm", ["same", pytest.param("renorm", marks=pytest.mark.slow)])
 def test_a_td_path_with_the_wrong_sign_is_warned_of_too(critic_norm):
     with pytest.warns(UserWarning, match="td_up"):
         updated(td_target=td_up, critic_norm=critic_norm)
 
 
-@pytest.mark.parametrize("path", [td_down, td_correct, td_pessimistic, td_expectile, *td.TD_TARGETS.values()])
-def test_correct_td_paths_are_not_warned_of(path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        updated(td_target=path)
+def test_correct_td_paths_are_not_warned_of(networks):
+    _, critic, batch, session = networks
+    assert [sign_check.is_checked(path) for path in (td_correct, *td.TD_TARGETS.values())] == [False] * 5
+    with critic.graph.as_default():
+        q, paths = critic(batch.observations, batch.actions), (td_down, td_pessimistic, td_expectile, td_up)
+        cosines = [sign_check.descent_cosine(path, q, critic.trainable_variables) for path in paths]
+    *correct, wrong = session.run(cosines)
+    assert min(correct) > 0.5
+    assert wrong == pytest.approx(-1, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -254,13 +276,19 @@ def test_checking_a_td_path_does_not_change_training():
         np.testing.assert_array_equal(values, other[name])
 
 
-@pytest.mark.parametrize(
-    "path", [scaled_chain_rule, correct, towards_replayed, critics_kind_matters, *policy.POLICY_GRADIENTS.values()]
-)
-def test_correct_policy_paths_are_not_warned_of(path):
+def test_correct_policy_paths_are_not_warned_of(networks):
+    actor, critic, batch, session = networks
+    assert [sign_check.is_checked(path) for path in (correct, *policy.POLICY_GRADIENTS.values())] == [False] * 4
+    with actor.graph.as_default():
+        paths = scaled_chain_rule, towards_replayed, climbing_down
+        cosines = [sign_check.climb_cosine(path, actor, critic, batch) for path in paths]
+    *right, wrong = session.run(cosines)
+    assert min(right) > 0.5
+    assert wrong == pytest.approx(-1, abs=1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        updated(policy_gradient=path)
+        updated(policy_gradient=critics_kind_matters, td_target=td_correct)
+        updated(policy_gradient=correct, td_target=td_down)
 
 
 @pytest.mark.slow
@@ -279,7 +307,7 @@ def test_checking_a_policy_path_does_not_change_training():
         return scaled_chain_rule(actor, critic, states)
 
     unchecked.sign_is_checked = False
-    changes = {"norm": "batch", "bounding": "squashing", "critic_norm": "renorm"}
+    changes = {"norm": "batch", "bounding": "squashing"}
     first, second = (
         updated(policy_gradient=path, **changes).get_parameters() for path in (scaled_chain_rule, unchecked)
     )
