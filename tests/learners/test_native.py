@@ -61,7 +61,14 @@ OPTIONS = {
 
 # Slow; the other options cover what these test.
 LONG = (
-    *("inverting, rmsprop", "direct, zeroing, sgd, online", "crossq", "norm before the activation", "lap, n steps"),
+    *(
+        "plain",
+        "inverting, rmsprop",
+        "direct, zeroing, sgd, online",
+        "crossq",
+        "norm before the activation",
+        "lap, n steps",
+    ),
     *(
         "crossq, categorical",
         "batch norm, sgd",
@@ -107,7 +114,13 @@ def test_the_results_are_those_of_the_uncompiled_graph(options):
 
 @pytest.fixture(scope="module")
 def agent():
-    return agent_with(compiler="native", threads=1)
+    return agent_with(compiler="native", threads=1, **ONE_LAYER)
+
+
+@pytest.fixture(scope="module")
+def delayed():
+    """An agent whose actor moves in every second update; each test makes an even number."""
+    return agent_with(compiler="native", policy_delay=2, **ONE_LAYER)
 
 
 def test_the_session_reads_the_updated_weights(agent):
@@ -142,7 +155,7 @@ def test_a_learning_rate_is_set_before_and_after_the_session_reads_the_weights(a
 
 
 def test_the_session_reads_a_learning_rate_that_was_set():
-    agent = agent_with(compiler="native", threads=1)  # the session has not read anything yet
+    agent = agent_with(compiler="native", threads=1, **ONE_LAYER)  # the session has not read anything yet
     agent.update(1)
     agent.scale_learning_rates(0.5)
     rates = [(network.learning_rate, rate) for network, rate, _ in agent.symbolic_update.learning_rates]
@@ -150,16 +163,17 @@ def test_the_session_reads_a_learning_rate_that_was_set():
     np.testing.assert_allclose(found, [0.5 * rate for _, rate in rates], rtol=1e-6)
 
 
-def test_the_session_reads_the_number_of_updates():
+def test_the_session_reads_the_number_of_updates(delayed):
     """With a delay of 2 the actor moves in updates 2 and 4, also if the session reads the count in between."""
-    agent = agent_with(compiler="native", policy_delay=2)
-    count, actors = agent.symbolic_update.count.variable, []
+    agent = delayed
+    count, actors = agent.symbolic_update.count.variable, [agent.policy(np.ones((1, 3), np.float32))]
+    start = agent.num_updates
     for made in range(4):
-        assert agent.session.run(count) == made
+        assert agent.session.run(count) == start + made
         agent.update(1)
         actors.append(agent.policy(np.ones((1, 3), np.float32)))
     moved = [(one != other).any() for one, other in itertools.pairwise(actors)]
-    assert moved == [True, False, True]
+    assert moved == [False, True, False, True]
 
 
 def test_an_update_that_depends_on_its_number_is_compiled_once_per_kind(monkeypatch):
@@ -183,9 +197,9 @@ def test_a_loaded_agent_makes_the_same_updates_as_the_saved_one(agent, tmp_path)
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_loaded_agent_keeps_the_phase_of_its_delay(tmp_path):
+def test_a_loaded_agent_keeps_the_phase_of_its_delay(delayed, tmp_path):
     """With a delay of 2 the actor moves in the second update, although another agent made the first."""
-    agent = agent_with(compiler="native", policy_delay=2)
+    agent = delayed
     agent.update(1)
     loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
     before = loaded.policy(np.ones((1, 3), np.float32))
@@ -198,7 +212,7 @@ def test_a_loaded_agent_keeps_the_phase_of_its_delay(tmp_path):
 
 def test_an_update_by_several_threads():
     """Sums are in another order, so the last bits may differ."""
-    one, shared = agent_with(compiler="native", threads=1), agent_with(compiler="native", threads=3)
+    one, shared = (agent_with(compiler="native", threads=count, **ONE_LAYER) for count in (1, 3))
     one.update(5), shared.update(5)
     assert [agent.updater.learner.workers for agent in (one, shared)] == [1, 3]
     for ours, theirs in zip(weights(one), weights(shared), strict=True):
@@ -215,7 +229,7 @@ def test_xla_compiles_what_cannot_be_translated():
 
 
 def test_divergence_raises():
-    agent = agent_with(critic_learning_rate=1e30, compiler="native")
+    agent = agent_with(critic_learning_rate=1e30, compiler="native", threads=1, **ONE_LAYER)
     with refuses(FloatingPointError, "diverged"):
         agent.update(20)
 
