@@ -132,7 +132,7 @@ def gradient_pair(kind, box, session, initialize, rng, jit, clip, other_loss):
     return session.run(result)
 
 
-@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("jit", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("kind", ["q", "critic"])
 def test_unclipped_delta_is_stop_gradient(kind, jit, box, session, initialize, rng):
     def mean_square(q, y):
@@ -142,7 +142,7 @@ def test_unclipped_delta_is_stop_gradient(kind, jit, box, session, initialize, r
     assert relative_difference(delta, loss) < 1e-6
 
 
-@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("jit", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("kind", ["q", "critic"])
 def test_clipped_delta_is_twice_huber(kind, jit, box, session, initialize, rng):
     def huber(q, y):
@@ -163,12 +163,16 @@ def test_clip_delta_needs_output_delta(box, graph):
 # -- the update -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("actions", [[0.9, 1.0], [0, 3], [-1, 0], [0], [float("nan"), 0], ["a", "b"]])
-def test_actions_must_be_integers_of_the_space(actions, box, session, initialize):
+def test_actions_must_be_integers_of_the_space(box, session, initialize):
+    """The first one that is not is named with its index."""
     network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)))
     initialize()
-    with refuses(UsageError, "actions expected"):
-        network.train(np.ones((2, 4)), actions, np.ones((2, 1)))
+    for actions, message in (
+        *(([0, action], f"index 1 {action} 0 2") for action in (3, -1, 0.5)),
+        *(([0.9, 1.0], "index 0 0.9"), ([float("nan"), 0], "index 0 nan"), ([0], ""), (["a", "b"], "")),
+    ):
+        with refuses(UsageError, f"actions expected {message}"):
+            network.train(np.ones((2, 4)), actions, np.ones((2, 1)))
     network.train(np.ones((2, 4)), [0.0, 2.0], np.ones((2, 1)))
 
 
@@ -306,11 +310,11 @@ BY_HAND = {
 }
 
 
-# Slow: the code that reads a shared option is shared, and is tested with DDPG.
+# Slow: the code that reads a shared option is shared, and is tested with DDPG; tests by hand show most of the others.
 @pytest.mark.parametrize(
     "field",
     [
-        pytest.param(f.name, marks=[pytest.mark.slow] * (f.name in SHARED_CHANGES))
+        pytest.param(f.name, marks=[pytest.mark.slow] * (f.name not in ("double_q", "exploration_initial")))
         for f in dataclasses.fields(DQNConfig)
         if f.name not in {*BY_HAND, *ELSEWHERE}
     ],
@@ -356,7 +360,11 @@ def test_exploration_schedule():
     assert (noisy != greedy).mean() == pytest.approx(0.05, abs=0.01)  # half of the random actions equal the greedy one
 
 
-@pytest.mark.parametrize("config", [SMALL.replace(jit=True), SMALL, STEPPED], ids=["compiled", "uncompiled", "stepped"])
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(SMALL.replace(jit=True), marks=pytest.mark.slow), SMALL, STEPPED],
+    ids=["compiled", "uncompiled", "stepped"],
+)
 def test_periodic_target_is_a_copy_every_interval(config):
     agent = trained(config.replace(target_update_interval=6))
     with agent.session.as_default():
@@ -429,31 +437,22 @@ def test_images_are_stored_as_bytes_and_acted_on_through_the_session():
     assert shapes[2] == (3, 3, 16, 32)
 
 
-@pytest.mark.parametrize(
-    ("high", "dtype", "normalized", "factor"),
-    [
-        (255, np.uint8, False, 1),
-        (255, np.float32, False, 1),
-        (1, np.float32, False, 1 / 255),
-        (np.inf, np.float64, False, 1 / 255),
-        (255, np.float32, True, 1 / 255),
-    ],
-)
-def test_conv_divides_only_images_up_to_255_by_255(high, dtype, normalized, factor):
+def test_conv_divides_only_images_up_to_255_by_255():
     """Earlier versions also divided float images from 0 to 1, which made them nearly black."""
 
-    def values(space, pictures, **options):
+    def values(high, dtype, pictures, **options):
         config = STEPPED.replace(network="conv", hidden=(8,), **options)
-        agent = DQN((space, gym.spaces.Discrete(3)), config, seed=0)
+        agent = DQN((gym.spaces.Box(0, high, (6, 6, 1), dtype), gym.spaces.Discrete(3)), config, seed=0)
         with agent.session.as_default():
             return agent.q.predict(pictures)
 
     pictures = np.random.default_rng(0).integers(0, 256, (4, 6, 6, 1)).astype(np.float32)
-    expected = values(gym.spaces.Box(0, 255, (6, 6, 1), np.uint8), pictures)
-    space = gym.spaces.Box(0, high, (6, 6, 1), dtype)
-    found = values(space, factor * pictures, normalize_observations=normalized)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    expected = values(255, np.uint8, pictures)
     assert np.ptp(expected, axis=0).min() > 1e-5
+    np.testing.assert_allclose(values(255, np.float32, pictures), expected, atol=1e-6)
+    for high, dtype, normalized in ((1, np.float32, False), (np.inf, np.float64, False), (255, np.float32, True)):
+        found = values(high, dtype, pictures / 255, normalize_observations=normalized)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("network", ["conv", pytest.param("mlp", marks=pytest.mark.slow)])
