@@ -254,8 +254,7 @@ def test_more_demonstrations_than_the_buffer_holds():
     assert agent.replay.arrays()["rewards"][:, 0].tolist() == [9, 2, 3]
 
 
-@pytest.mark.parametrize("kind", [DDPG, DQN])
-@pytest.mark.parametrize(("share", "counts"), [(None, None), (0.5, 4), (0.25, 2)])
+@pytest.mark.parametrize(("kind", "share", "counts"), [(DDPG, None, None), (DDPG, 0.25, 2), (DQN, 0.5, 4)])
 def test_the_share_of_demonstrations_in_each_minibatch(kind, share, counts):
     """Four demonstrated rows and 36 own ones with reward 0: of each 8, a fixed share, or as uniformly drawn."""
     small = {"hidden": (4,), "batch_size": 8, "jit": False, "dataset_share": share}
@@ -275,9 +274,9 @@ def test_the_share_of_demonstrations_in_each_minibatch(kind, share, counts):
     agent.update(2)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_invalid_demonstrations_are_refused():
+    agent = agent_of()
+    for changes, message in (
         ({"observations": np.zeros((4, 3))}, "observations (4, 3)"),
         ({"observations": np.zeros(2)}, "observations (2,)"),
         ({"next_observations": np.zeros((3, 2))}, "4 3 next_observations"),
@@ -289,22 +288,16 @@ def test_the_share_of_demonstrations_in_each_minibatch(kind, share, counts):
         ({"rewards": [1, 2, np.nan, 4]}, "rewards nan"),
         ({"terminated": [0, 0, 2, 0]}, "flag"),
         ({"truncated": [0]}, "truncated shape"),
-    ],
-)
-def test_invalid_demonstrations_are_refused(refusing, changes, message):
-    with refuses(UsageError, message):
-        refusing.remember(**(DEMONSTRATED | changes))
-    assert len(refusing.replay) == 0
+    ):
+        with refuses(UsageError, message):
+            agent.remember(**(DEMONSTRATED | changes))
+    assert len(agent.replay) == 0
 
 
-@pytest.fixture(scope="module")
-def refusing():
-    return agent_of()
-
-
-@pytest.mark.parametrize(
-    ("actions", "words"),
-    [
+def test_an_invalid_discrete_action_is_named_with_its_row():
+    agent = DQN((gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)), DQNConfig(hidden=(4,), jit=False), seed=0)
+    states = np.zeros((3, 2), np.float32)
+    for actions, words in (
         ([0, 1, 5], "row 2 5 0 to 1"),
         (np.array([0.0, 1, 1]), "row 0 astype(int)"),
         (np.array([[0], [1], [1]]), "row 0 [0] reshape(-1)"),
@@ -312,13 +305,8 @@ def refusing():
         (np.array([0.5, 1, 1]), "row 0 0.5"),
         (np.eye(3, 2), "row 0 [1. 0.]"),
         ([None, 1, 1], "row 0 None"),
-    ],
-    ids=["outside", "floats", "column", "bools", "halves", "one-hot", "none"],
-)
-def test_an_invalid_discrete_action_is_named_with_its_row(actions, words):
-    agent = DQN((gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)), DQNConfig(hidden=(4,), jit=False), seed=0)
-    states = np.zeros((3, 2), np.float32)
-    with refuses(UsageError, words) as caught:
-        agent.remember(states, actions, np.zeros(3), states, np.zeros(3, bool), np.zeros(3, bool))
-    assert ("astype" in str(caught.value)) == ("astype" in words or "reshape" in words)
+    ):
+        with refuses(UsageError, words) as caught:
+            agent.remember(states, actions, np.zeros(3), states, np.zeros(3, bool), np.zeros(3, bool))
+        assert ("astype" in str(caught.value)) == ("astype" in words or "reshape" in words)
     assert len(agent.replay) == 0

@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "plain_runs.npz"
 
 
 # Slow: test_native and test_dqn compare such compiled updates with uncompiled ones.
-LONG = ("ddpg_other_paths-compiled", "dqn-compiled")
+LONG = ("ddpg_other_paths-compiled", "ddpg_online-compiled", "dqn-compiled")
 CASES = [
     pytest.param(name, jit, id=case, marks=[pytest.mark.slow] * (case in LONG))
     for name in RUNS

@@ -10,7 +10,6 @@ from plain_runs import ACTIONS, SMALL, Swing
 
 from ddpg import DDPG, DDPGConfig, UsageError
 
-IN_EVERY_RUN = ("critic",)  # which most paths refuse, or take
 REFUSED = {
     *(("clip_delta", path) for path in ("stop_gradient", "placeholder", "residual_gradient")),
     *(("critic", path) for path in ("output_delta", "residual_gradient")),
@@ -35,12 +34,19 @@ def learned(options):
     return np.concatenate(weights)
 
 
-@pytest.mark.parametrize("path", PATHS, ids="=".join)
+def is_long(name, value, path):
+    """Return whether a case is slow: all but the critics' refusals, and one of their paths."""
+    refused = (name, path[1]) in REFUSED or (value, path[1]) in REFUSED
+    return name != "critic" or not (refused or path == ("policy_gradient", "surrogate"))
+
+
 @pytest.mark.parametrize(
-    ("name", "value", "needs"),
+    ("name", "value", "needs", "path"),
     [
-        pytest.param(name, value, needs, id=f"{name}={value}", marks=() if name in IN_EVERY_RUN else pytest.mark.slow)
+        pytest.param(name, value, needs, path, id=f"{name}={value}-{path[0]}={path[1]}", marks=marks)
+        for path in PATHS
         for name, value, needs in OPTIONS
+        for marks in [[pytest.mark.slow] * is_long(name, value, path)]
     ],
 )
 def test_each_option_on_each_path(name, value, needs, path):

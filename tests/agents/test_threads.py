@@ -59,7 +59,7 @@ def steps_of_adam(agent, network):
         pytest.param({"compiler": "native", "threads": 1}, marks=pytest.mark.slow),
         {"compiler": "native", "threads": 2},
         pytest.param({"compiler": "xla"}, marks=pytest.mark.slow),
-        {"jit": False},
+        pytest.param({"jit": False}, marks=pytest.mark.slow),
         {"td_target": "placeholder", "jit": False, "updates_per_call": 1},
     ],
     ids=str,
@@ -223,7 +223,7 @@ def test_a_callback_and_an_environment_may_wait_for_a_thread_that_uses_the_agent
 @pytest.mark.parametrize("overlap", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_random_interleavings(overlap, tmp_path):
     """Whatever the threads do, the counts add up: no call was lost, made twice or torn."""
-    agent = DDPG(Counting(7), CONFIG.replace(overlap=overlap), seed=0)
+    agent = DDPG(Counting(7), CONFIG.replace(overlap=overlap, jit=False), seed=0)
     start = steps_of_adam(agent, "critic")
     space, action = agent.observation_space, agent.action_space.sample()
     rounds = 40
@@ -290,7 +290,7 @@ def test_agents_in_threads_give_the_results_of_one_thread():
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_learn_within_learn_is_refused_and_learning_continues(overlap):
-    agent, refusals = DDPG(Counting(4), CONFIG.replace(overlap=overlap), seed=0), []
+    agent, refusals = DDPG(Counting(4), CONFIG.replace(overlap=overlap, jit=False), seed=0), []
 
     def again(agent):
         with refuses(UsageError, "learn() within learn() callback") as refusal:

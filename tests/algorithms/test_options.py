@@ -136,7 +136,7 @@ def test_an_unused_target_network_is_not_copied_to():
         DQNConfig(target="online", target_update_interval=100)
 
 
-@pytest.mark.parametrize("norm", [None, "batch", "layer", "rms"])
+@pytest.mark.parametrize("norm", [None, "batch", "layer", pytest.param("rms", marks=pytest.mark.slow)])
 def test_convolutions_are_normalised(norm):
     """Earlier versions of DQNConfig(network="conv", norm=...) ignored norm."""
     space = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)

@@ -50,8 +50,9 @@ CONFIGS = {
 
 # Slow: other cases read and write the same variables, and more.
 LONG = (
-    *("ddpg, batch norm", "td3, batch norm", "td3+bc, batch norm", "online, batch norm"),
-    *("crossq", "crossq, categorical", "crossq, distributional"),
+    *("ddpg", "ddpg, batch norm", "td3, batch norm", "td3+bc, batch norm", "surrogate, batch norm"),
+    *("online", "online, batch norm", "online, batch renorm, lap", "crossq", "crossq, categorical"),
+    *("crossq, distributional", "dqn, batch norm", "dqn, online, renorm", "dqn, affine projection"),
 )
 
 

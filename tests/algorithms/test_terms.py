@@ -132,7 +132,9 @@ def test_dqn_reports_the_huber_loss(td_target):
     assert agent.update(1)["loss"] == pytest.approx(2 * (9 - q) - 1, rel=1e-6)
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    "driver", [pytest.param(d, marks=[pytest.mark.slow] * (d in ("xla", "uncompiled"))) for d in DRIVERS]
+)
 def test_decoupled_weight_decay_by_hand(driver):
     """Two steps of AdamW for Q = w·[s, a] + b at s = 1, a = −1, y = 1: in addition w decays by αλw, and b does not."""
     config = SMALL.replace(critic_learning_rate=0.1, weight_decay=0.5, adam_beta1=0.5, **DRIVERS[driver])

@@ -196,18 +196,17 @@ def test_f_actor_clips_before_the_bounding(observation_space, action_space, sess
     np.testing.assert_allclose(actor.get_gradients(states, [[6.0, 8.0]])[-1], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["chain_rule", "direct", "surrogate"])
-def test_g_gradient_is_taken_at_the_policys_action(name, observation_space, action_space, session, initialize, rng):
-    """It uses no replayed action: it equals the chain rule computed in NumPy at a = μ(s)."""
-    actor, critic = networks_of(observation_space, action_space, bounding="inverting", policy_gradient=name)
+def test_g_gradient_is_taken_at_the_policys_action(observation_space, action_space, session, initialize, rng):
+    """It uses no replayed action: on every path it equals the chain rule computed in NumPy at a = μ(s)."""
+    actor, critic = networks_of(observation_space, action_space, bounding="inverting")
     initialize()
     states = rng.normal(size=(8, 3)).astype(np.float32)
-    pairs = actor.policy_gradient(actor, critic, tf.constant(states))
     at_policy = actor.get_gradients(states, critic.action_gradients(states, actor.predict(states)))
     elsewhere = actor.get_gradients(states, critic.action_gradients(states, actor.predict(states) + 0.2))
-    actual = session.run([gradient for gradient, _ in pairs])
-    assert relative_difference(actual, at_policy) < 1e-5
-    assert relative_difference(actual, elsewhere) > 1e-4
+    for path in policy.POLICY_GRADIENTS.values():
+        actual = session.run([gradient for gradient, _ in path(actor, critic, tf.constant(states))])
+        assert relative_difference(actual, at_policy) < 1e-5
+        assert relative_difference(actual, elsewhere) > 1e-4
 
 
 def test_h_target_action_is_clipped_before_the_target_critic(observation_space, action_space, session, initialize, rng):
@@ -283,21 +282,20 @@ def test_bounding_survives_compilation(name, driver, observation_space, action_s
     assert np.abs(step[-1]).max() > 0
 
 
-@pytest.mark.parametrize("name", list(policy.POLICY_GRADIENTS))
-def test_policy_paths_use_the_actors_bounding(name, observation_space, action_space, session, initialize, rng):
+def test_policy_paths_use_the_actors_bounding(observation_space, action_space, session, initialize, rng):
     """Each path, with a bounding that triples the gradient of the first action element and drops that of the second."""
     chosen = Bounding(bounding.tanh_head, lambda gradient, action, low, high: gradient * [3.0, 0.0])
     bounded, critic = networks_of(observation_space, action_space, bounding=chosen)
     plain, _ = networks_of(observation_space, action_space)
     states = tf.constant(rng.normal(size=(16, 3)), tf.float32)
-    path = policy.POLICY_GRADIENTS[name]
-    gradients = [[gradient for gradient, _ in path(actor, critic, states)] for actor in (bounded, plain)]
     initialize()
     plain.set_network_params(bounded.get_network_params())
-    own, free = session.run(gradients)
-    assert np.abs(free[-1]).min() > 0
-    # The last is the gradient of the output biases, one per action element.
-    np.testing.assert_allclose(own[-1], free[-1] * [3, 0], rtol=1e-4)
+    for path in policy.POLICY_GRADIENTS.values():
+        gradients = [[gradient for gradient, _ in path(actor, critic, states)] for actor in (bounded, plain)]
+        own, free = session.run(gradients)
+        assert np.abs(free[-1]).min() > 0
+        # The last is the gradient of the output biases, one per action element.
+        np.testing.assert_allclose(own[-1], free[-1] * [3, 0], rtol=1e-4)
 
 
 def test_a_saturated_tanh_head_stays_inside_a_box_whose_bounds_are_rounded(session, initialize):

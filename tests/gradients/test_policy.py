@@ -9,15 +9,11 @@ from refusals import refuses
 
 from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
 from ddpg.gradients import td
+from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.laboratory import gradient_checks
 
 v1 = tf.compat.v1
-
-
-@pytest.fixture(params=["squashing", "inverting", "zeroing"])
-def bounding(request):
-    return request.param
 
 
 def networks(observation_space, action_space, **options):
@@ -35,6 +31,7 @@ def gradients_of(paths, actor, critic, states, jit):
     return tf.function(compute, jit_compile=jit, autograph=False)(states)
 
 
+@pytest.mark.parametrize("bounding", BOUNDINGS)
 @pytest.mark.parametrize(
     ("clip", "jit"), [pytest.param(1e-3, True, marks=pytest.mark.slow), (1e-3, False), (None, False)]
 )
@@ -75,22 +72,22 @@ def test_the_gradient_descends_minus_mean_q(observation_space, action_space, ses
 
 
 @pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("name", list(POLICY_GRADIENTS))
-def test_scale_does_not_depend_on_the_number_of_actions(name, size, observation_space, session, initialize, rng):
+def test_scale_does_not_depend_on_the_number_of_actions(size, observation_space, session, initialize, rng):
     """By hand: μ = W·s + b inside [-1, 1], so ∂μ/∂b = 1, and the gradient of b is exactly −mean ∇ₐQ."""
     space = gym.spaces.Box(-1.0, 1.0, (size,), np.float32)
     actor = ActorNetwork(observation_space, space, network=lambda states: states, bounding="zeroing")
     critic = CriticNetwork(observation_space, space, network=mlp((16,)))
     states = rng.normal(size=(8, 3)).astype(np.float32)
-    pairs = POLICY_GRADIENTS[name](actor, critic, tf.constant(states))
+    paths = [path(actor, critic, tf.constant(states)) for path in POLICY_GRADIENTS.values()]
     initialize()
-    weights, biases = session.run([gradient for gradient, _ in pairs])
     slopes = critic.action_gradients(states, actor.predict(states))
-    np.testing.assert_allclose(biases, -slopes.mean(axis=0), rtol=1e-4)
-    np.testing.assert_allclose(weights, -states.T @ slopes / 8, rtol=1e-4, atol=1e-9)
+    for pairs in paths:
+        weights, biases = session.run([gradient for gradient, _ in pairs])
+        np.testing.assert_allclose(biases, -slopes.mean(axis=0), rtol=1e-4)
+        np.testing.assert_allclose(weights, -states.T @ slopes / 8, rtol=1e-4, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", list(POLICY_GRADIENTS))
+@pytest.mark.parametrize(("name", "bounding"), [*zip(POLICY_GRADIENTS, BOUNDINGS, strict=True)])
 def test_the_actors_step_changes_only_the_actor(
     name, bounding, observation_space, action_space, session, initialize, rng
 ):

@@ -104,7 +104,7 @@ ALIKE = ("layer", "rms", "batch", "renorm_soft", "renorm_preactivation", "residu
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ALIKE)) for kind in ALL])
 def test_all_norms_of_every_network_after_its_own_steps(kind):
-    driver = DRIVERS["native" if kind in NATIVE else "uncompiled"]
+    driver = DRIVERS["native" if kind in NATIVE else "stepped"]
     options = {"n_critics": 2 if kind == "batch" else 1, "policy_delay": 2, **FAST, **ALL[kind], **driver}
     *_, now = three_updates(agent_with(affine_projection=True, **options))
     if kind in FEATURES:
@@ -136,15 +136,11 @@ def test_the_step_is_unchanged_before_the_projection(driver, one_step):
     assert len([*updates]) == 2
 
 
+# Slow: other norms of a Q-network are scaled by hand above.
 @pytest.mark.parametrize(
     ("norm", "driver"),
     [
-        *(
-            pytest.param(
-                norm, "uncompiled", marks=[pytest.mark.slow] * (norm in ("renorm_soft", "renorm_preactivation"))
-            )
-            for norm in NORMS
-        ),
+        *(pytest.param(norm, "uncompiled", marks=[pytest.mark.slow] * (norm != "renorm")) for norm in NORMS),
         ("layer", "stepped"),
         pytest.param("layer", "xla", marks=pytest.mark.slow),
     ],
@@ -161,7 +157,9 @@ def test_norms_of_a_q_network(norm, driver):
     assert max(np.abs(gain / gain[0] - 1).max() for gain, _ in found.values()) > 0.01
 
 
-@pytest.mark.parametrize("norm", ["batch", "layer", "rms", "renorm"])
+@pytest.mark.parametrize(
+    "norm", ["batch", "renorm", *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("layer", "rms"))]
+)
 def test_norms_of_convolutions_by_channel(norm, session):
     """d is the number of channels: gains of 3 have length 3√3, and afterwards √3."""
     image = gym.spaces.Box(0, 255, (8, 8), np.float32)

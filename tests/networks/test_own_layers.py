@@ -58,8 +58,10 @@ def agent_of(layers, **options):
 @pytest.mark.parametrize(
     ("layers", "options"),
     [
-        *((layers, {"jit": False}) for layers in LAYERS if layers is not by_both),
-        pytest.param(by_both, {"jit": False}, marks=pytest.mark.slow),
+        *(
+            pytest.param(layers, {"jit": False}, marks=[pytest.mark.slow] * (layers is not by_hand))
+            for layers in LAYERS
+        ),
         (by_both, {"compiler": "native"}),
         pytest.param(by_both, {"compiler": "xla"}, marks=pytest.mark.slow),
     ],
@@ -78,7 +80,7 @@ def test_all_weights_learn_act_and_have_a_target(layers, options):
         np.testing.assert_allclose(agent.actor.predict(states), agent.actor.predict_target(states), atol=1e-7)
 
 
-@pytest.mark.parametrize("layers", [by_hand, by_both])
+@pytest.mark.parametrize("layers", [pytest.param(by_hand, marks=pytest.mark.slow), by_both])
 def test_they_are_saved_loaded_and_exported(layers, tmp_path):
     """Their variables' names do not depend on what else the process has created."""
     agent = agent_of(layers, jit=False)
@@ -256,7 +258,7 @@ def test_an_assignment_in_inference_mode_is_refused():
     assert all((value == before[name]).all() for name, value in agent.get_parameters().items())
 
 
-@pytest.mark.parametrize("options", [{"compiler": "xla"}, {}], ids=str)
+@pytest.mark.parametrize("options", [pytest.param({"compiler": "xla"}, marks=pytest.mark.slow), {}], ids=str)
 def test_an_operation_without_a_compiler_is_a_one_line_error(options):
     """Dawson's integral runs only op by op; when it is compiled, TensorFlow's error has twenty lines."""
 
