@@ -70,18 +70,6 @@ class Driven:
         return self.learner.update(self.session, rows, updates)[0]
 
 
-def ends_of_drivers(config, compiled_within=1e-4):
-    """Check that all drivers make the same K updates up to rounding; return the weights after them."""
-    ends = {}
-    for driver in ("stepped", "uncompiled", "compiled"):
-        driven = Driven(driver, config).start()
-        driven.train(K)
-        ends[driver] = driven.weights()
-    assert difference(ends["stepped"], ends["uncompiled"]) < 1e-5
-    assert difference(ends["compiled"], ends["stepped"]) < compiled_within
-    return ends["uncompiled"]
-
-
 def difference(one, other):
     pairs = zip(tf.nest.flatten(list(one)), tf.nest.flatten(list(other)), strict=True)
     return max(np.abs(a - b).max() for a, b in pairs)

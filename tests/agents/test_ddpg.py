@@ -13,7 +13,7 @@ from conftest import ELSEWHERE, SHARED_CHANGES, relative_difference, without_the
 from environments import Counting, Shaped
 from refusals import refuses
 
-from ddpg import DDPG, Callback, DDPGConfig, UsageError
+from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg._tflearn import tflearn
 
 v1 = tf.compat.v1
@@ -254,15 +254,6 @@ def test_every_exploration_option_changes_the_stored_actions(field):
     assert not np.array_equal(remembered(changed), remembered(base))
 
 
-def test_updates_are_counted_and_due_ones_carried_over():
-    agent = trained(SMALL.replace(updates_per_step=0.5), steps=47)
-    assert agent.num_updates == 12  # 27 steps of learning make 13.5 updates due: three calls of four
-    agent.learn(2)
-    assert agent.num_updates == 12
-    agent.learn(4)
-    assert agent.num_updates == 16
-
-
 def test_a_loop_of_the_users_own():
     env = gym.make("Pendulum-v1")
     agent = DDPG(env, STEPPED, seed=0)
@@ -360,47 +351,10 @@ def test_observed_actions_are_scaled_in_float64():
     np.testing.assert_allclose(agent.replay.arrays()["actions"], [[-1, 1], [-0.5, 0.5], [1, 0]], atol=1e-7)
 
 
-def test_divergence_raises():
-    agent = trained(STEPPED, steps=20)
-    agent.replay.arrays()["rewards"][:] = 1e30
-    with refuses(FloatingPointError, "training diverged"):
-        agent.update(4)
-
-
 @pytest.mark.parametrize(("call", "message"), [("update", "n=0"), ("learn", "total_timesteps=0")])
 def test_calls_without_anything_to_do_raise(call, message):
     with refuses(UsageError, message):
         getattr(idle(), call)(0)
-
-
-def test_callbacks_are_called_and_can_stop():
-    class Recorder(Callback):
-        def __init__(self):
-            self.calls = []
-
-        def on_training_start(self, agent, total_timesteps):
-            self.calls.append(("start", total_timesteps))
-
-        def on_step(self, agent):
-            self.calls.append("step")
-            return agent.num_timesteps < 50
-
-        def on_update(self, agent, metrics):
-            self.calls.append(("update", agent.num_updates))
-
-        def on_episode_end(self, agent, episode):
-            self.calls.append(("episode", episode.length))
-
-        def on_training_end(self, agent):
-            self.calls.append("end")
-
-    recorder = Recorder()
-    DDPG(Counting(20), SMALL, seed=0).learn(100, [recorder])
-    assert recorder.calls[0] == ("start", 100)
-    assert recorder.calls[-1] == "end"
-    assert recorder.calls.count("step") == 50
-    assert recorder.calls.count(("episode", 20)) == 2
-    assert ("update", 28) in recorder.calls
 
 
 def test_custom_networks():

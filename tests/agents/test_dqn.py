@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ELSEWHERE, SHARED_CHANGES, assert_golden, relative_difference, without_the_change
-from driven import learner_of
 from environments import Counting, Pixels, Shown
 from refusals import refuses
 
@@ -214,28 +213,6 @@ def test_residual_gradient_flows_through_the_target(box, session, initialize, rn
 
 
 @pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.slow) for path in ("stop_gradient", "residual_gradient")] + ["output_delta"],
-)
-def test_drivers_agree(path, box):
-    """Op by op and step by step; residual_gradient, whose y may not be fed, op by op and by XLA."""
-    results = []
-    for driver in ("uncompiled", "stepped" if path != "residual_gradient" else "compiled"):
-        with tf.Graph().as_default(), v1.Session().as_default() as session:
-            v1.set_random_seed(0)
-            network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)), td_target=path, learning_rate=1e-2)
-            update = DQNUpdate(network, DQNConfig(gamma=0.9))
-            learner = learner_of(driver, update, 8, 5)
-            session.run(v1.global_variables_initializer())
-            rng = np.random.default_rng(0)
-            batch = Batch(*(np.stack(fields) for fields in zip(*(batch_of(rng) for _ in range(5)), strict=True)))
-            learner.update(session, batch, 5)
-            results.append(network.get_network_params() + session.run(network.target_variables))
-    for result in results[1:]:
-        assert relative_difference(result, results[0]) < 1e-5
-
-
-@pytest.mark.parametrize(
     "options",
     [
         {"double_q": True, "target_update_interval": 3, "n_steps": 2},
@@ -255,29 +232,6 @@ def test_native_updates_are_those_of_the_graph(options):
     expected, actual = (agent.get_parameters() for agent in agents)
     for name, value in expected.items():
         np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.slow
-def test_three_equivalent_paths_stay_equal_for_1000_updates():
-    """With equal weights and minibatches, and a learning rate so small that rounding does not change greedy actions."""
-    ends = {}
-    for path in ("stop_gradient", "output_delta", "placeholder"):
-        count = 1 if path == "placeholder" else 100
-        config = SMALL.replace(td_target=path, learning_rate=1e-4, updates_per_call=count)
-        agent = DQN((gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)), config, seed=0)
-        rng = np.random.default_rng(0)
-        for _ in range(100):
-            state, following = rng.uniform(-1, 1, (2, 4))
-            agent.observe(state, int(rng.integers(3)), float(state[0]), following, bool(rng.random() < 0.1), False)
-        # Minibatches do not depend on the number of updates per call.
-        batch = agent.replay.sample(rng, 1000, 8)
-        learner = agent.updater.learner
-        for first in range(0, 1000, learner.updates_per_call):
-            rows = slice(first, first + learner.updates_per_call)
-            learner.update(agent.session, Batch(*(field[rows] for field in batch)), learner.updates_per_call)
-        ends[path] = params(agent)
-    assert relative_difference(ends["output_delta"], ends["stop_gradient"]) < 1e-4
-    assert relative_difference(ends["placeholder"], ends["stop_gradient"]) < 1e-4
 
 
 # -- the agent --------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import tensorflow as tf
 from agents_by_driver import BOX, DRIVERS
 
 import ddpg
-from ddpg import DDPG
 from ddpg.policies.network_policy import SessionPolicy
 from ddpg.workers.remote_loop import current_weights
 
@@ -143,14 +142,6 @@ def test_the_average_predicts_and_the_actor_explores(agent):
     np.testing.assert_allclose(agent.act(STATES)[0], of_actor, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_with_a_horizon_of_one_step_it_equals_the_actor():
-    agent = agent_with(actor_average=1)
-    agent.update(5)
-    for one, other in zip(actor_variables(agent), averages_of(agent), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
-
-
 def test_a_network_without_a_numpy_program():
     def network(states):
         return tf.cumsum(states, axis=1)
@@ -162,19 +153,6 @@ def test_a_network_without_a_numpy_program():
         of_average, of_actor = agent.symbolic_update.averaged_actor.predict(STATES), agent.actor.predict(STATES)
     assert np.abs(of_average - of_actor).max() > 1e-4
     np.testing.assert_allclose(agent.predict(STATES)[0], of_average, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_loaded_agent_continues_with_the_same_bits(tmp_path):
-    agent = agent_with(actor_average=20, norm="renorm", hidden=(6,), **DRIVERS["native"])
-    agent.update(5)
-    loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
-    np.testing.assert_array_equal(loaded.predict(STATES)[0], agent.predict(STATES)[0])
-    agent.update(5), loaded.update(5)
-    expected = agent.get_parameters()
-    for name, value in loaded.get_parameters().items():
-        np.testing.assert_array_equal(value, expected[name])
-    np.testing.assert_array_equal(loaded.predict(STATES)[0], agent.predict(STATES)[0])
 
 
 def test_set_parameters_includes_the_average(agent):

@@ -206,34 +206,6 @@ def test_only_averages_of_the_critics_move_by_tau():
             np.testing.assert_allclose(average, 0.1 * new + 0.9 * old, atol=1e-6)
 
 
-def test_statistics_move_after_the_targets_pass_has_read_them():
-    """Only a control dependency orders reads and writes of variables; without it they would race."""
-    driven = Driven("stepped", CONFIG).start()
-    update = driven.update
-    with driven.graph.as_default():
-        batch = minibatches().map(lambda field: tf.constant(field[0]))
-        y = update.target(batch)
-        before = set(driven.graph.get_operations())
-        update.critic_step(batch, y)
-    handles = {v.handle.name for critic in update.critics for v in critic.variables if "norm" in v.name}
-    moves = [
-        operation
-        for operation in driven.graph.get_operations()
-        if operation not in before
-        and operation.type in ("AssignSubVariableOp", "AssignAddVariableOp")
-        and operation.inputs[0].name in handles
-    ]
-    assert len(moves) == 2 * 2 * 3  # critics, layers; mean, variance, steps
-    for move in moves:
-        waiting, behind = [move], set()
-        while waiting:
-            operation = waiting.pop()
-            if operation not in behind:
-                behind.add(operation)
-                waiting += [*operation.control_inputs, *(tensor.op for tensor in operation.inputs)]
-        assert y.op in behind
-
-
 def test_metrics_use_the_actions_at_which_the_gradient_is_taken():
     """In training mode; the actor's moving averages, still 0 and 1, would give other actions."""
     driven = Driven("stepped", CONFIG.replace(n_critics=1, policy_delay=1)).start()

@@ -4,7 +4,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from driven import ends_of_drivers
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -109,19 +108,6 @@ def test_a_random_return_is_learned_as_a_distribution():
         states, actions = tf.constant([[0.5]]), tf.constant([[0.0]])
         p = agent.session.run(tf.nn.softmax(agent.critic.prediction(states, actions).output))[0]
     np.testing.assert_allclose(p, [0, 0.5, 0, 0.5, 0], atol=0.1)
-
-
-OPTIONS = {
-    "ddpg": {},
-    "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2},
-    "crossq": {"target": "none", "norm": "renorm", "n_critics": 2, "optimizer": "sgd"},
-}
-
-
-@pytest.mark.slow  # test_native compares these drivers, too
-@pytest.mark.parametrize("name", OPTIONS)
-def test_drivers_agree(name):
-    ends_of_drivers(DDPGConfig(hidden=(6,), **FEW, **OPTIONS[name]))
 
 
 def test_targets_that_are_no_distributions_are_refused(session, initialize):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from checkpoints import reseal
-from driven import Driven, K, difference, ends_of_drivers
+from driven import difference
 from numpy_td3 import TD3
 from refusals import refuses
 
@@ -162,25 +162,6 @@ def test_cloning_alone_ignores_q():
 
 
 CONFIG = DDPGConfig(hidden=(6,), bc_alpha=ALPHA, n_critics=2, policy_delay=2, target_policy_noise=0.2)
-VARIANTS = {
-    "td3, falling": CONFIG.replace(bc_final=0.5),
-    "ddpg": DDPGConfig(hidden=(6,), bc_alpha=ALPHA, policy_gradient="direct"),
-    "crossq": CONFIG.replace(target="none", norm="renorm", optimizer="sgd", policy_gradient="surrogate"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
-def test_drivers_agree(name):
-    (near, *others), _ = ends_of_drivers(VARIANTS[name])
-    plain = Driven("uncompiled", VARIANTS[name].replace(bc_alpha=0.0, bc_final=1.0)).start()
-    plain.train(K)
-    (actor, *critics), _ = plain.weights()
-    assert difference(actor, near) > 1e-3
-    if name == "ddpg":
-        assert len(critics) == len(others) == 1
-
-
 FALLING = {"bc_alpha": ALPHA, "bc_final": 0.5, "bc_steps": 20, "jit": False}
 
 

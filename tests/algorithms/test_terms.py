@@ -1,11 +1,11 @@
-"""Optional terms of an update, by hand: clipping, decay, penalty, Huber loss, AdamW; each alone, and all."""
+"""Optional terms of an update, by hand: clipping, decay, penalty, Huber loss, AdamW."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
 from agents_by_driver import DRIVERS
-from driven import difference, ends_of_drivers
+from driven import difference
 from refusals import refuses
 
 from ddpg import DDPG, DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, UsageError
@@ -177,20 +177,3 @@ def test_options_reach_their_networks(graph):
     assert ddpg.actor.pre_activation_penalty == 2
     normalised = ["norm" in " ".join(v.name for v in n.variables) for n in (ddpg.actor, *ddpg.critics)]
     assert normalised == [False, True, True]
-
-
-ALL = DDPGConfig(
-    hidden=(8,),
-    critic_loss="huber",
-    critic_l2=0.1,
-    max_gradient_norm=0.5,
-    pre_activation_penalty=0.1,
-    adam_beta1=0.5,
-    weight_decay=0.1,
-    gamma=0.9,
-)
-
-
-@pytest.mark.slow
-def test_drivers_agree_with_all_of_them():
-    ends_of_drivers(ALL, compiled_within=1e-5)

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import relative_difference
-from driven import learner_of
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refuses
 
-from ddpg import ActorNetwork, Bounding, CriticNetwork, DDPGConfig, UsageError, mlp
-from ddpg.algorithms.ddpg import DDPGUpdate, td_target
+from ddpg import ActorNetwork, Bounding, CriticNetwork, UsageError, mlp
+from ddpg.algorithms.ddpg import td_target
 from ddpg.gradients import bounding, policy
 from ddpg.replay.minibatch import Batch
 
@@ -246,40 +245,6 @@ def test_a_custom_bounding(observation_space, action_space, session, initialize,
 def test_unknown_bounding(name, observation_space, action_space, graph):
     with refuses(UsageError, "bounding"):
         ActorNetwork(observation_space, action_space, bounding=name)
-
-
-@pytest.mark.parametrize(
-    ("name", "driver"),
-    [
-        ("inverting", "compiled"),
-        *(pytest.param(name, "compiled", marks=pytest.mark.slow) for name in ("squashing", "zeroing")),
-        *((name, "uncompiled") for name in ("squashing", "inverting", "zeroing")),
-    ],
-)
-def test_bounding_survives_compilation(name, driver, observation_space, action_space, session, initialize, rng):
-    """With each bounding, one compiled update equals one step in NumPy, from actions outside the box."""
-    actor, critic = networks_of(
-        observation_space,
-        action_space,
-        bounding=name,
-        learning_rate=1.0,
-    )
-    learner = learner_of(driver, DDPGUpdate(actor, critic, DDPGConfig(gamma=0.9)), 8, 1)
-    initialize()
-    weights = actor.get_network_params()
-    actor.set_network_params([*weights[:-1], np.array([1.2, -0.3])])
-    before = [actor.get_network_params(), critic.get_network_params()]
-    n = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
-    batch = Batch(n(1, 8, 3), n(1, 8, 2), n(1, 8, 1), n(1, 8, 3), np.zeros((1, 8, 1), np.float32))
-    learner.update(session, batch, 1)
-    fused = actor.get_network_params()
-    actor.set_network_params(before[0])  # the critic has stepped already: the actor's step uses the new critic
-    states = batch.observations[0]
-    actor.train(states, critic.action_gradients(states, actor.predict(states)))
-    step = [one - other for one, other in zip(actor.get_network_params(), before[0], strict=True)]
-    fused_step = [one - other for one, other in zip(fused, before[0], strict=True)]
-    assert relative_difference(fused_step, step) < 1e-3
-    assert np.abs(step[-1]).max() > 0
 
 
 def test_policy_paths_use_the_actors_bounding(observation_space, action_space, session, initialize, rng):

@@ -92,16 +92,6 @@ def test_chain_rule_fused(chain_rule, driver):
         assert_weights(data, t, actor, critic, session)
 
 
-@pytest.mark.parametrize("driver", [pytest.param("compiled", marks=pytest.mark.slow), "uncompiled"])
-def test_all_five_updates_in_one_call(chain_rule, driver):
-    data, actor, critic, session = chain_rule
-    steps = int(data["steps"])
-    learner = learner_of(driver, DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"]))), 16, steps)
-    batch = Batch(*(np.stack(fields) for fields in zip(*(batch_of(data, t) for t in range(steps)), strict=True)))
-    learner.update(session, batch, steps)
-    assert_weights(data, steps - 1, actor, critic, session)
-
-
 def test_ema_targets(golden, session, initialize):
     """Of a linear critic, whose layer has the golden file's W [4, 2] and b [2]."""
     data = golden("ema_targets")

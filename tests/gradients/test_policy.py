@@ -134,24 +134,6 @@ def test_no_gradient_reaches_a_target_network(stop, observation_space, action_sp
     assert gradient_checks.leaks(loss, critic.trainable_variables)
 
 
-def test_critic_gradients_do_not_depend_on_the_target_graph(observation_space, action_space, session, initialize, rng):
-    """With stop_gradient, even a target that shares the online weights gives the bits of a fed placeholder."""
-    actor, critic = networks(observation_space, action_space)
-    states, actions = tf.constant(rng.normal(size=(8, 3)), tf.float32), tf.ones((8, 2))
-    live = 1.0 + 0.99 * critic(states, actor(states))
-    fed = v1.placeholder(tf.float32, [None, 1])
-    q = critic(states, actions)
-    stopped = td.stop_gradient(q, live, critic.trainable_variables)
-    placeholder = td.placeholder(q, fed, critic.trainable_variables)
-    leaking = tf.gradients(td.mean_square(q, live), critic.trainable_variables)
-    initialize()
-    one = session.run([gradient for gradient, _ in stopped])
-    other = session.run([gradient for gradient, _ in placeholder], {fed: session.run(live)})
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert relative_difference(session.run(leaking), one) > 0.01
-
-
 def test_placeholder_refuses_a_live_target(observation_space, action_space, graph):
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,)), td_target="placeholder")
     states, actions = tf.ones((4, 3)), tf.ones((4, 2))
@@ -159,19 +141,6 @@ def test_placeholder_refuses_a_live_target(observation_space, action_space, grap
     with refuses(UsageError, "placeholder") as caught:
         critic.compute_gradients(states, actions, target)
     assert repr(target.op.type) in str(caught.value)
-
-
-def test_a_custom_td_target(observation_space, action_space, session, initialize, rng):
-    def double(q, target, variables):
-        return [(2 * gradient, variable) for gradient, variable in td.stop_gradient(q, target, variables)]
-
-    own = CriticNetwork(observation_space, action_space, network=mlp((8,)), td_target=double)
-    plain = CriticNetwork(observation_space, action_space, network=mlp((8,)))
-    initialize()
-    plain.set_network_params(own.get_network_params())
-    inputs = rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), rng.normal(size=(4, 1))
-    expected = [2 * array for array in plain.get_gradients(*inputs)]
-    assert relative_difference(own.get_gradients(*inputs), expected) < 1e-6
 
 
 def test_flat_targets_are_refused(observation_space, action_space, session, initialize):

@@ -12,7 +12,6 @@ from driven import Driven, K, learner_of
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, mlp
 from ddpg.algorithms.ddpg import DDPGUpdate
 from ddpg.config.algorithm_options import SAMPLE_NORMS
-from ddpg.learners.graph import SteppedLearner, XLALearner
 from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
@@ -65,14 +64,6 @@ def test_placeholder_path_gives_the_same_results_step_by_step():
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow
-def test_equal_starts_give_equal_bits():
-    one, _ = trained(driven("compiled", CONFIG), (K, K))
-    other, _ = trained(Driven("compiled", CONFIG), (K, K))
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize("driver", ["compiled", "uncompiled"])
 def test_the_driver_decides_whether_xla_must_compile(driver, observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
@@ -80,16 +71,6 @@ def test_the_driver_decides_whether_xla_must_compile(driver, observation_space, 
     learner_of(driver, DDPGUpdate(actor, critic, CONFIG), 4, 2)
     functions = graph.as_graph_def().library.function
     assert any(function.attr["_XlaMustCompile"].b for function in functions) == (driver == "compiled")
-
-
-@pytest.mark.slow
-def test_fused_learner_creates_no_variable(observation_space, action_space, graph):
-    actor = ActorNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
-    critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
-    count = len(v1.global_variables())
-    XLALearner(DDPGUpdate(actor, critic, CONFIG), batch_size=4, updates_per_call=2)
-    SteppedLearner(DDPGUpdate(actor, critic, CONFIG), batch_size=4)
-    assert len(v1.global_variables()) == count
 
 
 def test_terminated_masks_the_bootstrap_and_gamma_scales_it(observation_space, action_space, session, initialize, rng):

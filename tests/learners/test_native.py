@@ -49,7 +49,13 @@ OPTIONS = {
     },
     "lap, n steps": {"prioritised": "lap", "n_steps": 3},
     "clipped, softplus": {"max_gradient_norm": 0.01, "activation": "softplus", "optimizer": "momentum"},
-    "weight decay, averaged actor": {"weight_decay": 0.1, "policy_delay": 2, "critic_l2": 0.01, "actor_average": 5},
+    "all terms, averaged actor": {
+        **{"critic_loss": "huber", "pre_activation_penalty": 0.1, "adam_beta1": 0.5, "max_gradient_norm": 0.5},
+        "weight_decay": 0.1,
+        "policy_delay": 2,
+        "critic_l2": 0.01,
+        "actor_average": 5,
+    },
     "td3+bc": {"bc_alpha": 2.5},
     "cloning alone": {"bc_only": True},
     "projections": {"weight_projection": True, "affine_projection": True, "norm": "rms", "critic_norm": "layer"}
@@ -73,7 +79,7 @@ LONG = (
         "crossq, categorical",
         "batch norm, sgd",
         "layer norm and tanh",
-        "weight decay, averaged actor",
+        "all terms, averaged actor",
         "rms norm",
         "td3+bc",
     ),

@@ -111,31 +111,6 @@ def test_all_norms_of_every_network_after_its_own_steps(kind):
         assert tuple(len(gain) for gain, _ in now.values()) == FEATURES[kind]
 
 
-@pytest.fixture(scope="module")
-def one_step():
-    """Return a critic's gains and offsets after its first step without projection, and their lengths."""
-    plain = agent_with(norm="layer", **FAST)
-    plain.update(1)
-    return gains_and_offsets(plain, plain.critic), lengths(plain, plain.critic)
-
-
-# XLA is tested with a Q-network, too.
-@pytest.mark.slow
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_the_step_is_unchanged_before_the_projection(driver, one_step):
-    """After the first step, they are those of a step without projection, scaled. Then two more updates."""
-    agent = agent_with(affine_projection=True, norm="layer", policy_delay=2, **FAST, **DRIVERS[driver])
-    updates = three_updates(agent)
-    next(updates)
-    found, (steps, unscaled) = gains_and_offsets(agent, agent.critic), one_step
-    assert np.abs(unscaled - 1).max() > 1e-4
-    for scope, (gain, offset) in steps.items():
-        factor = np.sqrt(len(gain)) / np.linalg.norm([gain, offset])
-        np.testing.assert_allclose(found[scope][0], factor * gain, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(found[scope][1], factor * offset, rtol=1e-5, atol=1e-6)
-    assert len([*updates]) == 2
-
-
 # Slow: other norms of a Q-network are scaled by hand above.
 @pytest.mark.parametrize(
     ("norm", "driver"),
@@ -186,16 +161,6 @@ def test_the_mean_square_of_a_norms_outputs_is_1(session):
     with observing() as seen:
         critic(tf.constant(states), tf.constant(actions), training=True)
     assert np.mean(np.square(session.run(seen.features[0]))) == pytest.approx(1, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_with_weight_projection():
-    agent = agent_with(affine_projection=True, weight_projection=True, norm="layer", **FAST)
-    agent.update(2)
-    np.testing.assert_allclose(lengths(agent, agent.critic), 1, rtol=1e-5)
-    kernels = [v for v in agent.critic.trainable_variables if v.shape.rank == 2][:-1]
-    for kernel in agent.session.run(kernels):
-        np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), 1, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -59,20 +59,6 @@ def test_a_tensors_shadow_starts_at_zero_and_is_debiased_on_request(session, ten
     np.testing.assert_allclose(values, (0.0, *expected), rtol=1e-6)
 
 
-def test_debiasing_is_off_by_default(session, tensor):
-    average = tf.train.ExponentialMovingAverage(DECAY)
-    values = history(session, average, average.apply([tensor]), tensor, [{tensor: FED[0]}])
-    np.testing.assert_allclose(values, (0.0, FROM_ZERO[0]), rtol=1e-6)
-
-
-def test_only_the_first_apply_decides_on_debiasing_a_tensor(session, tensor):
-    average = tf.train.ExponentialMovingAverage(DECAY, zero_debias=True)
-    average.apply([tensor])
-    again = average.apply([tensor])
-    values = history(session, average, again, tensor, [{tensor: fed} for fed in FED])
-    np.testing.assert_allclose(values, (0.0, *FROM_ZERO), rtol=1e-6)
-
-
 def test_integers_are_not_averaged(session, variable):
     """0.9·10 + 0.1·4 = 9.4; the target reads the integer itself."""
     count = v1.get_variable("count", initializer=7, use_resource=True)
