@@ -402,14 +402,6 @@ def test_compiled_updates_are_those_of_tensorflow_op_by_op(compiler):
         np.testing.assert_allclose(values, other[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_the_option_changes_the_weights():
-    space = gym.spaces.Box(0, 1, (2 + N,), np.float32), gym.spaces.Discrete(N)
-    plain = DQN(space, DQNConfig(**SMALL, jit=False), seed=0)
-    assert not plain.config.action_mask
-    masked = after_updates(agent_of())
-    assert any((values != masked[name]).any() for name, values in after_updates(plain).items())
-
-
 @pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     monkeypatch.setattr(Rooms, "first_is_terminal", False)  # episodes of ten steps, so that one ends at the hundredth

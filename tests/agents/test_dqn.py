@@ -11,8 +11,7 @@ from conftest import ELSEWHERE, SHARED_CHANGES, assert_golden, relative_differen
 from environments import Counting, Pixels, Shown
 from refusals import refuses
 
-from ddpg import DDPG, DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
-from ddpg.agents.off_policy import load_agent
+from ddpg import DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
 from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy
 from ddpg.replay.minibatch import Batch
@@ -346,19 +345,6 @@ def test_discrete_start_is_honoured():
     assert agent.predict(np.zeros(2))[0] in (5, 6, 7)
     with refuses(UsageError, "action 8"):
         agent.observe(np.zeros(2), 8, 0.0, np.zeros(2), False, False)
-
-
-def test_save_and_load(tmp_path):
-    agent = trained(STEPPED.replace(rescale_rewards=True, target_update_interval=6))
-    agent.save(tmp_path / "c")
-    loaded = load_agent(tmp_path / "c")
-    assert isinstance(loaded, DQN)
-    agent.update(3)
-    loaded.update(3)
-    for one, other in zip(params(agent), params(loaded), strict=True):
-        np.testing.assert_array_equal(one, other)
-    with refuses(UsageError, "DQN DQN.load"):
-        DDPG.load(tmp_path / "c")
 
 
 def test_learns_on_a_vector():

@@ -115,13 +115,6 @@ def test_learning_is_bit_identical_without_it(variant, driver):
     assert parameters.keys() - without.keys() == of_average
 
 
-def test_disabled_there_is_no_average():
-    agent = agent_with()
-    assert agent.symbolic_update.averaged_actor is None
-    assert agent.policy is agent.exploring_policy
-    assert agent.symbolic_update.greedy_policy is agent.actor
-
-
 @pytest.fixture(scope="module")
 def agent():
     """An agent after ten updates, without noise; averages include moving statistics."""

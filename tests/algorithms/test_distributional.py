@@ -39,16 +39,6 @@ def softmax(logits):
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def test_the_projection_by_hand(session, initialize):
-    """Values −1, 0 and 1; r = 0.5 and γ = 0.5 move them to 0, 0.5 and 1, and half of the mass at 0.5 goes to 1."""
-    critic = DistributionalCritic(BOX, BOX, network=linear, atoms=3, v_min=-1.0, v_max=1.0)
-    initialize()
-    arrivals = tf.constant([[0.0, 0.5, 1.0], [0.25, 0.25, 0.25], [-9.0, -0.5, 9.0]])
-    probabilities = tf.constant([[0.2, 0.4, 0.4], [0.1, 0.2, 0.7], [0.3, 0.2, 0.5]])
-    expected = [[0.0, 0.2 + 0.2, 0.2 + 0.4], [0.0, 0.75, 0.25], [0.3 + 0.1, 0.1, 0.5]]
-    np.testing.assert_allclose(session.run(critic.project(arrivals, probabilities)), expected, atol=1e-6)
-
-
 def test_the_projection_is_algorithm_1(session, initialize, rng):
     critic = DistributionalCritic(BOX, BOX, network=linear, atoms=11, v_min=-3.0, v_max=5.0)
     initialize()
@@ -96,18 +86,6 @@ def test_the_target_of_a_terminal_transition_is_the_reward():
     agent.observe([0.5], [0.0], 1.25, [0.5], True, False)
     agent.update(200)
     assert agent.update(1)["critic_loss"] == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)), abs=0.01)
-
-
-def test_a_random_return_is_learned_as_a_distribution():
-    """Rewards of −1 and 1 with equal probability: a critic of means would learn the middle value."""
-    agent = DDPG((BOX, BOX), SMALL.replace(**FEW, batch_size=32, critic_learning_rate=0.02), seed=0)
-    for reward in (-1.0, 1.0):
-        agent.observe([0.5], [0.0], reward, [0.5], True, False)
-    agent.update(200)
-    with agent.graph.as_default(), agent.session.as_default():
-        states, actions = tf.constant([[0.5]]), tf.constant([[0.0]])
-        p = agent.session.run(tf.nn.softmax(agent.critic.prediction(states, actions).output))[0]
-    np.testing.assert_allclose(p, [0, 0.5, 0, 0.5, 0], atol=0.1)
 
 
 def test_targets_that_are_no_distributions_are_refused(session, initialize):

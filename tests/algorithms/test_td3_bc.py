@@ -180,14 +180,6 @@ def observe_more(agent, rows, rewards=1.0):
     return agent
 
 
-def test_an_agent_clones_the_stored_actions():
-    """α = 0.01 leaves almost nothing of Q, so μ(s) becomes the replayed action."""
-    agent = agent_with(bc_alpha=0.01, jit=False)
-    agent.update(120)
-    actions, _ = agent.predict(np.random.default_rng(1).uniform(-1, 1, (20, 3)).astype(np.float32))
-    np.testing.assert_allclose(actions, 0.6, atol=0.05)
-
-
 def test_the_options_select_the_update_and_bad_values_are_refused():
     assert update_of(CONFIG) is TD3BCUpdate
     assert update_of(DDPGConfig(bc_only=True)) is TD3BCUpdate

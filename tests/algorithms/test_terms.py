@@ -11,7 +11,6 @@ from refusals import refuses
 from ddpg import DDPG, DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, UsageError
 from ddpg.algorithms.registry import update_of
 from ddpg.gradients import policy, td
-from ddpg.policies.network_policy import NumpyPolicy
 
 v1 = tf.compat.v1
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
@@ -76,14 +75,6 @@ def test_penalty_is_the_same_on_every_policy_path(session, initialize, rng):
         )
         np.testing.assert_allclose(penalised[0] - plain[0], 2 * 0.3 / 10 * states.T @ p, atol=1e-6)
         np.testing.assert_allclose(penalised[1] - plain[1], 2 * 0.3 / 10 * p.sum(axis=0), atol=1e-6)
-
-
-def test_a_penalised_actor_acts_in_numpy():
-    agent = DDPG((BOX, BOX), SMALL.replace(pre_activation_penalty=0.1), seed=0)
-    assert isinstance(agent.policy, NumpyPolicy)
-    with agent.session.as_default():
-        expected = agent.actor.predict([[0.3]])
-    np.testing.assert_allclose(agent.predict(np.array([0.3], np.float32))[0], expected[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("bounding", ["inverting", "zeroing"])

@@ -35,16 +35,6 @@ def test_by_hand(session):
     np.testing.assert_allclose(taken[1], [[-6 / 2, 0, 0], [0, 0, 2 / 2]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 18])
-def test_value_and_gradient_differ_by_the_number_of_actions(session, rng, count):
-    outputs = rng.normal(size=(16, count)).astype(np.float32)
-    row, taken = both(session, outputs, rng.integers(0, count, 16), rng.normal(size=16).astype(np.float32))
-    for of_rows, of_taken in zip(row, taken, strict=True):
-        np.testing.assert_allclose(count * of_rows, of_taken, rtol=1e-6)
-        if count in (2, 4):  # powers of two: the scale does not even round
-            np.testing.assert_array_equal(count * of_rows, of_taken)
-
-
 @pytest.mark.parametrize("clip", [None, 1.0])
 def test_grad_loss_of_the_optimizer_starts_backpropagation_as_dqn3_does(session, rng, clip):
     """DQN 3.0's targets for all outputs, passed to compute_gradients: no patched tf.gradients is needed."""

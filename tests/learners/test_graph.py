@@ -57,13 +57,6 @@ def test_a_call_of_fewer_updates_makes_that_many(driver):
     assert relative_difference(fewer, at_once) > 1e-3
 
 
-def test_placeholder_path_gives_the_same_results_step_by_step():
-    stopped, _ = trained(driven("stepped", CONFIG))
-    placeholder, _ = trained(Driven("stepped", CONFIG.replace(td_target="placeholder", updates_per_call=1, jit=False)))
-    for one, other in zip(placeholder, stopped, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize("driver", ["compiled", "uncompiled"])
 def test_the_driver_decides_whether_xla_must_compile(driver, observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))

@@ -7,7 +7,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import relative_difference
 from refusals import refuses
 
 from ddpg import ActorNetwork, CriticNetwork, QNetwork, UsageError, mlp
@@ -53,27 +52,6 @@ def test_target_starts_as_a_copy_moves_by_tau_and_syncs(observation_space, actio
     critic.sync_target_network()
     for shadow, value in zip(session.run(critic.target_variables), start, strict=True):
         np.testing.assert_allclose(shadow, value + 1, rtol=1e-6)
-
-
-def test_target_reads_the_shadows(observation_space, action_space, session, initialize, rng):
-    actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
-    initialize()
-    states = rng.normal(size=(4, 3))
-    before = actor.predict(states)
-    actor.set_network_params([value + 0.5 for value in actor.get_network_params()])
-    np.testing.assert_array_equal(actor.predict_target(states), before)
-    assert np.abs(actor.predict(states) - before).max() > 0.01
-
-
-def test_get_and_set_in_creation_order(observation_space, action_space, session, initialize, rng):
-    actor = ActorNetwork(observation_space, action_space, network=mlp((8, 5)))
-    initialize()
-    shapes = [array.shape for array in actor.get_network_params()]
-    assert shapes == [(3, 8), (8,), (8, 5), (5,), (5, 2), (2,)]
-    arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    actor.set_network_params(arrays)
-    for one, other in zip(actor.get_network_params(), arrays, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_wrong_shape_sets_nothing(observation_space, action_space, session, initialize):
@@ -249,25 +227,6 @@ def test_batch_norm_acts_with_its_moving_averages(observation_space, action_spac
     states = rng.normal(size=(5, 3)).astype(np.float32)
     np.testing.assert_allclose(policy(states), actor.predict(states), rtol=1e-5)
     np.testing.assert_allclose(policy(states[:1]), actor.predict(states[:1]), rtol=1e-5)
-
-
-def test_observations_of_two_dimensions(action_space, session, initialize, rng):
-    space = gym.spaces.Box(-1, 1, (2, 3), np.float32)
-    actor = ActorNetwork(space, action_space, network=mlp((8,)))
-    initialize()
-    states = rng.normal(size=(4, 2, 3))
-    np.testing.assert_array_equal(actor.predict(states), actor.predict(states.reshape(4, 6)))
-
-
-def test_optimizer_and_learning_rate_are_used(observation_space, action_space, session, initialize, rng):
-    options = {"network": mlp((8,)), "optimizer": v1.train.GradientDescentOptimizer, "learning_rate": 0.5}
-    critic = CriticNetwork(observation_space, action_space, **options)
-    initialize()
-    inputs = rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), rng.normal(size=(4, 1))
-    before, gradients = critic.get_network_params(), critic.get_gradients(*inputs)
-    critic.train(*inputs)
-    expected = [value - 0.5 * gradient for value, gradient in zip(before, gradients, strict=True)]
-    assert relative_difference(critic.get_network_params(), expected) < 1e-6
 
 
 @pytest.mark.parametrize("hidden", [[16, 8], range(16, 7, -8), np.array([16, 8])], ids=["list", "range", "array"])

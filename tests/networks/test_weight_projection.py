@@ -70,12 +70,6 @@ def test_every_network_is_projected_after_its_own_steps(options, driver):
         assert np.abs(output - 1).max() > 0.1
 
 
-def test_disabled_lengths_are_not_1():
-    agent = agent_with()
-    agent.update(3)
-    assert np.abs(np.concatenate(lengths(agent, agent.critic)) - 1).max() > 0.1
-
-
 def test_before_batch_norm_the_length_does_not_matter(session):
     """Batch normalisation removes it, so the projected critic computes the same Q in training mode."""
     critic = CriticNetwork(
