@@ -36,11 +36,7 @@ class EvaluatesOnce(Callback):
 @pytest.mark.parametrize("within", [True, False])
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda: Counting(LENGTH),
-        lambda: vector(AutoresetMode.NEXT_STEP),
-        lambda: vector(AutoresetMode.SAME_STEP),
-    ],
+    [lambda: Counting(LENGTH), lambda: vector(AutoresetMode.NEXT_STEP), lambda: vector(AutoresetMode.SAME_STEP)],
     ids=["single", "next step", "same step"],
 )
 def test_evaluating_in_the_training_environment_stores_no_false_transition(make, within):

@@ -95,10 +95,7 @@ def test_options_are_refused(path, options, words):
         ({"algorithm": "PPO"}, "algorithm 'PPO' DDPG DQN"),
         ({"random_states": {}}, "random states [] ['exploration', 'replay']"),
         ({"action_space": {"type": "Discrete", "n": 3, "start": 0}}, "action space Discrete"),
-        (
-            {"action_space": BOX | {"shape": [1], "low": None}},
-            "infinite bounds",
-        ),
+        ({"action_space": BOX | {"shape": [1], "low": None}}, "infinite bounds"),
         ({"action_space": BOX | {"shape": [2]}}, "shape"),
         ({"action_space": BOX}, "action space (1,)"),
         ({"action_space": {"type": "Tuple", "spaces": [{"type": "Discrete", "n": 2, "start": 0}]}}, "parameterised"),

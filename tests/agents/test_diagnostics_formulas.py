@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ddpg.agents.diagnostics import (
-    dormant_share,
-    effective_learning_rate,
-    feature_rank,
-    total_norm,
-)
+from ddpg.agents.diagnostics import dormant_share, effective_learning_rate, feature_rank, total_norm
 
 
 def test_dormant_units_of_one_layer():

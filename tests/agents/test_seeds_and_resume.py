@@ -23,10 +23,7 @@ SPACES = {DDPG: gym.spaces.Box(-1.0, 1.0, (1,), np.float32), DQN: gym.spaces.Dis
 QUICK = {"hidden": (8,), "batch_size": 4, "buffer_size": 50, "optimizer": "sgd", "jit": False, "updates_per_call": 1}
 QUICK |= {"td_target": "placeholder"}
 SEVERAL = {"td_target": "stop_gradient", "updates_per_call": 2}  # updates in a call
-SMALL = {
-    DDPG: DDPGConfig(**QUICK),
-    DQN: DQNConfig(**QUICK, exploration_initial=0.0, exploration_final=0.0),
-}
+SMALL = {DDPG: DDPGConfig(**QUICK), DQN: DQNConfig(**QUICK, exploration_initial=0.0, exploration_final=0.0)}
 BOTH = pytest.mark.parametrize("kind", [DDPG, DQN])
 
 

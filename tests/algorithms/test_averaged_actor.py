@@ -102,8 +102,7 @@ def test_it_follows_the_actor(variant, driver):
 
 
 @pytest.mark.parametrize(
-    ("variant", "driver"),
-    [pair for pair in FOLLOWED if {"uncompiled", "native"} & {*getattr(pair, "values", pair)}],
+    ("variant", "driver"), [pair for pair in FOLLOWED if {"uncompiled", "native"} & {*getattr(pair, "values", pair)}]
 )
 def test_learning_is_bit_identical_without_it(variant, driver):
     _, parameters, of_average = averaged(variant, driver)

@@ -20,8 +20,7 @@ def critic_steps(optimizer, updates=2):
     The hidden layer is inactive, so only the bias moves; its gradient is 2 (q − 1) for every sample.
     """
     config = DDPGConfig(
-        **{"hidden": (2,), "batch_size": 4, "optimizer": optimizer, "critic_learning_rate": 0.1},
-        **STEPPED,
+        **{"hidden": (2,), "batch_size": 4, "optimizer": optimizer, "critic_learning_rate": 0.1}, **STEPPED
     )
     agent = DDPG((BOX, BOX), config, seed=0)
     with agent.session.as_default():

@@ -80,10 +80,7 @@ def test_actor_and_targets_do_not_move_in_between():
 # -- the noise ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [(0, (0x6B200159, 0x99BA4EFE)), (2**32 - 1, (0x1CB996FC, 0xBB002BE7))],
-)
+@pytest.mark.parametrize(("word", "expected"), [(0, (0x6B200159, 0x99BA4EFE)), (2**32 - 1, (0x1CB996FC, 0xBB002BE7))])
 def test_threefry_has_the_published_answers(word, expected):
     """The known answers published with Random123 by Salmon et al."""
     assert threefry((word, word), (word, word)) == expected

@@ -71,7 +71,7 @@ def test_the_gradient_is_the_papers(bounding, session, initialize, rng):
 
 
 UPDATED = {"hidden": (8, 6), "tau": 0.1, "gamma": 0.9, "batch_size": 7, "actor_learning_rate": 1e-2} | {
-    **{"n_critics": 2, "target_policy_noise": 0.4, "normalize_observations": True, "updates_per_call": 1},
+    **{"n_critics": 2, "target_policy_noise": 0.4, "normalize_observations": True, "updates_per_call": 1}
 }
 BY_HAND = [path for path in _TD_TARGETS if path != "residual_gradient"]  # which has another gradient
 
@@ -103,11 +103,7 @@ WAYS = [
 @pytest.mark.parametrize(
     ("actors", "path", "bounding", "td_target", "jit"),
     [
-        pytest.param(
-            actors,
-            *way,
-            marks=[pytest.mark.slow] * (way is not WAYS[0]),
-        )
+        pytest.param(actors, *way, marks=[pytest.mark.slow] * (way is not WAYS[0]))
         for actors in ACTORS
         for way in (WAYS if actors is ACTORS[0] else (WAYS[0], WAYS[-1]))
     ],

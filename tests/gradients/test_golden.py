@@ -111,11 +111,7 @@ def test_tflearn_critic(golden, session, initialize):
     """A value network of 4 inputs is the critic of 3 observations and 1 action, concatenated at the input."""
     data = golden("tflearn_critic")
     critic = CriticNetwork(
-        box(3),
-        box(1, 10.0),
-        network=mlp((8, 6)),
-        optimizer=v1.train.RMSPropOptimizer,
-        learning_rate=float(data["lr"]),
+        box(3), box(1, 10.0), network=mlp((8, 6)), optimizer=v1.train.RMSPropOptimizer, learning_rate=float(data["lr"])
     )
     initialize()
     critic.set_network_params(data.list("init"))

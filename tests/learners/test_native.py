@@ -35,12 +35,7 @@ OPTIONS = {
     },
     "residual gradient": {"td_target": "residual_gradient", "action_layer": 1},
     "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.4, "target_noise_clip": 0.3},
-    "crossq": {
-        "target": "none",
-        "norm": "renorm",
-        "target_policy_noise": 0.2,
-        "optimizer": "sgd",
-    },
+    "crossq": {"target": "none", "norm": "renorm", "target_policy_noise": 0.2, "optimizer": "sgd"},
     "norm before the activation": {"target": "none", "norm": "renorm_preactivation", "optimizer": "sgd"},
     "joint pass of averages": {"target": "joint_ema", "norm": "renorm", "optimizer": "sgd", **ONE_LAYER},
     "crossq, categorical": {
@@ -105,8 +100,7 @@ def weights(agent):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [pytest.param(OPTIONS[name], id=name, marks=[pytest.mark.slow] * (name in LONG)) for name in OPTIONS],
+    "options", [pytest.param(OPTIONS[name], id=name, marks=[pytest.mark.slow] * (name in LONG)) for name in OPTIONS]
 )
 def test_the_results_are_those_of_the_uncompiled_graph(options):
     native, plain = agent_with(**options, compiler="native"), agent_with(**options, jit=False)

@@ -95,10 +95,7 @@ def with_gradient_zero(compiler, **options):
 @pytest.mark.parametrize("compiler", ["native", *(pytest.param(c, marks=pytest.mark.slow) for c in ("xla", "none"))])
 @pytest.mark.parametrize(
     "options",
-    [
-        {"hidden": (64,), "max_gradient_norm": 1.0},
-        {"hidden": (1,), "critic_norm": "layer", "max_gradient_norm": 0.01},
-    ],
+    [{"hidden": (64,), "max_gradient_norm": 1.0}, {"hidden": (1,), "critic_norm": "layer", "max_gradient_norm": 0.01}],
 )
 def test_clipping_the_norm_of_a_zero_gradient_gives_zero(compiler, options):
     agent = with_gradient_zero(compiler, **options)

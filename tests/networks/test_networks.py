@@ -302,11 +302,7 @@ def test_numeric_methods_need_a_default_session(observation_space, action_space,
     actor = ActorNetwork(observation_space, action_space)
     with refuses(UsageError, "session agent.session"):
         actor.predict(np.zeros((1, 3)))
-    with (
-        tf.Graph().as_default(),
-        v1.Session().as_default(),
-        refuses(UsageError, "graph agent.session"),
-    ):
+    with tf.Graph().as_default(), v1.Session().as_default(), refuses(UsageError, "graph agent.session"):
         actor.predict(np.zeros((1, 3)))
 
 
@@ -398,9 +394,7 @@ def test_ops_can_only_be_built_in_the_networks_graph(observation_space, action_s
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"reuse": v1.AUTO_REUSE}, {"partitioner": v1.fixed_size_partitioner(2)}],
-    ids=["reuse", "partitioner"],
+    "options", [{"reuse": v1.AUTO_REUSE}, {"partitioner": v1.fixed_size_partitioner(2)}], ids=["reuse", "partitioner"]
 )
 def test_networks_in_a_reentered_scope_have_separate_weights(options, observation_space, action_space):
     with tf.Graph().as_default(), v1.Session().as_default() as session:
