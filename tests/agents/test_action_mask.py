@@ -12,7 +12,6 @@ from refusals import refuses
 import ddpg
 from ddpg import DQN, ActionMask, DQNConfig, UsageError
 from ddpg.agents.off_policy import load_agent
-from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault
 from ddpg.interaction.action_mask import FORBIDDEN, MaskedBox, check_mask
@@ -400,20 +399,6 @@ def test_compiled_updates_are_those_of_tensorflow_op_by_op(compiler):
     one, other = (after_updates(agent_of(**options)) for options in ({"jit": True, "compiler": compiler}, {}))
     for name, values in one.items():
         np.testing.assert_allclose(values, other[name], rtol=1e-4, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.slow
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(Rooms, "first_is_terminal", False)  # episodes of ten steps, so that one ends at the hundredth
-    about = {"seed": 0, "evaluation_interval": 100, "evaluation_episodes": 1, "wrappers": ["ActionMask"]}
-    config = DQNConfig(**SMALL, jit=False)
-    straight = ddpg.train("RoomsInfo-v0", config, total_timesteps=200, root=tmp_path / "a", progress_bar=False, **about)
-    broken = ddpg.train("RoomsInfo-v0", config, total_timesteps=100, root=tmp_path / "b", progress_bar=False, **about)
-    ddpg.resume(broken, total_timesteps=200, progress_bar=False)
-    one, other = (checkpoint.read(checkpoint.find(run))[1] for run in (straight, broken))
-    for group in ("variables", "replay"):
-        for name, values in one[group].items():
-            np.testing.assert_array_equal(values, other[group][name])
 
 
 def test_on_the_command_line(tmp_path, monkeypatch, steps, capsys):

@@ -1,6 +1,5 @@
 """Image observations like Atari's and CarRacing's: training on stacked frames, and a replay memory that fits."""
 
-import json
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +10,6 @@ from refusals import refuses
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
 from ddpg.agents import resource_limits
 from ddpg.checkpoints import memory_limit
-from ddpg.cli.main import main
 from ddpg.cli.train import Train
 from ddpg.learners.graph import UncompiledLearner, XLALearner
 
@@ -126,30 +124,6 @@ def test_the_default_buffer_size_fits_into_memory(tmp_path, monkeypatch, capsys)
         err = capsys.readouterr().err
         assert err.count("\n") == (size == 90_389)
         assert ("--buffer-size 90389" in err) == (size == 90_389)
-
-
-@pytest.mark.slow
-def test_a_run_records_its_buffer_size(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(memory_limit, "memory_limit", lambda: 2 * GB)
-    small = ["--network", "conv", "--hidden", "4", "--batch-size", "2", "--updates-per-call", "1", "--no-jit"]
-    few = ["--total-timesteps", "12", "--evaluation-episodes", "1", "--no-progress-bar", "--learning-starts", "4"]
-    assert main(["train", "Screen-v0", *small, *few, "--root", str(tmp_path)]) == 0
-    size = GB // (2 * 210 * 160 * 3 + 4 * (3 + 3))
-    assert f"--buffer-size {size})" in capsys.readouterr().err
-    assert json.loads((tmp_path / "Screen-v0" / "1" / "config.json").read_text())["config"]["buffer_size"] == size
-
-
-def test_a_buffer_larger_than_memory_is_a_one_line_error_with_the_largest_size(monkeypatch):
-    """Like a million transitions of Pong: an allocation that the system refuses."""
-
-    def refuse(*arguments):
-        raise MemoryError("Unable to allocate 188. GiB")
-
-    monkeypatch.setattr(memory_limit, "memory_limit", lambda: 2 * GB)
-    monkeypatch.setattr("ddpg.agents.base.ReplayMemory", refuse)
-    fits = resource_limits.fitting_buffer(Screen((210, 160, 3)).observation_space, gym.spaces.Discrete(3))
-    with refuses(UsageError, f"--buffer-size {fits}"):
-        DQN(Screen((210, 160, 3)), DQNConfig(network="conv"), seed=0)
 
 
 def test_a_failed_allocation_is_a_one_line_error_with_the_largest_size(monkeypatch):

@@ -2,7 +2,6 @@
 
 import threading
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Counting, ReusingVector
@@ -92,18 +91,6 @@ def test_results_do_not_depend_on_which_ends_first():
         weights_of(DDPG(Counting(7), SMALL.replace(overlap=True), seed=0).learn(20)), found[0]
     )
     assert not np.array_equal(weights_of(DDPG(Counting(7), SMALL, seed=0).learn(20)), found[0])
-
-
-@pytest.mark.slow
-def test_a_vector_in_processes_gives_the_results_of_one_in_this_process():
-    found = []
-    for mode in ("sync", "async"):
-        env = gym.make_vec("Pendulum-v1", 2, mode)
-        try:
-            found.append(weights_of(DDPG(env, SMALL.replace(overlap=True), seed=0).learn(40)))
-        finally:
-            env.close()
-    np.testing.assert_array_equal(*found)
 
 
 def test_an_interrupted_agent_resumes_exactly(tmp_path):

@@ -96,38 +96,3 @@ def test_a_targets_shadow_starts_as_tensorflows_does(session, graph):
         assert session.run(of[1]) == 3.0
     names = [v.name for v in target.variables]
     assert names == ["drawn/ExponentialMovingAverage:0", "fixed/ExponentialMovingAverage:0"]
-
-
-@pytest.mark.parametrize("name", ["ExponentialMovingAverage", "slow"])
-def test_average_name_is_the_shadows_name_without_the_output(tensor, variable, name):
-    average = tf.train.ExponentialMovingAverage(DECAY, name=name)
-    before = [average.average_name(of) for of in (variable, tensor)]
-    assert [average.average(of) for of in (variable, tensor)] == [None, None]
-    average.apply([variable, tensor])
-    names = [average.average_name(of) for of in (variable, tensor)]
-    assert names == before == [f"weight/{name}", f"value/{name}"]
-    assert [average.average(of).name for of in (variable, tensor)] == [f"{shadow}:0" for shadow in names]
-
-
-def test_average_name_is_right_after_apply_in_a_scope(graph):
-    """Before ``apply`` the name is a guess, which a name scope makes wrong."""
-    average = tf.train.ExponentialMovingAverage(DECAY)
-    with tf.name_scope("outer"):
-        variable = v1.get_variable("weight", initializer=10.0, use_resource=True)
-        before = average.average_name(variable)
-        average.apply([variable])
-    assert before == "outer/weight/ExponentialMovingAverage"
-    assert average.average_name(variable) == "weight/ExponentialMovingAverage"
-    assert average.average(variable).name == "weight/ExponentialMovingAverage:0"
-
-
-def test_saver_finds_the_shadow_under_average_name(session, variable, tmp_path):
-    """The use of average_name: restoring the average into the variable."""
-    average = tf.train.ExponentialMovingAverage(DECAY)
-    move = average.apply([variable])
-    session.run(v1.global_variables_initializer())
-    session.run(variable.assign(0.0))
-    session.run(move)
-    path = v1.train.Saver().save(session, str(tmp_path / "model"))
-    v1.train.Saver({average.average_name(variable): variable}).restore(session, path)
-    np.testing.assert_allclose(session.run(variable), 9.0, rtol=1e-6)

@@ -38,22 +38,11 @@ def test_a_step_by_hand(session):
         np.testing.assert_array_equal(one, other)
 
 
-JOINT = {"target": "none", "norm": "renorm", "n_critics": 2, "policy_delay": 2}
-
-
 @pytest.mark.parametrize(
-    ("options", "driver"),
-    [
-        *(
-            pytest.param({"norm": "layer"}, driver, marks=[pytest.mark.slow] * (driver != "native"))
-            for driver in DRIVERS
-        ),
-        pytest.param(JOINT, "uncompiled", marks=pytest.mark.slow),
-    ],
-    ids=str,
+    "driver", [pytest.param(driver, marks=[pytest.mark.slow] * (driver != "native")) for driver in DRIVERS]
 )
-def test_every_network_is_projected_after_its_own_steps(options, driver):
-    agent = agent_with(weight_projection=True, **options | DRIVERS[driver])
+def test_every_network_is_projected_after_its_own_steps(driver):
+    agent = agent_with(weight_projection=True, norm="layer", n_critics=2, policy_delay=2, **DRIVERS[driver])
     for made in range(1, 4):
         before = lengths(agent, agent.actor)
         agent.update(1)
