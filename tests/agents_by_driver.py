@@ -15,6 +15,18 @@ DRIVERS = {
 }
 
 
+def filled(agent, rows=8):
+    """Store random transitions in an agent's memory, and return the agent."""
+    rng, space = np.random.default_rng(0), agent.action_space
+    for _ in range(rows):
+        before, after = rng.uniform(-1, 1, (2, *agent.observation_space.shape)).astype(np.float32)
+        action = (
+            rng.uniform(space.low, space.high).astype(np.float32) if hasattr(space, "low") else rng.integers(space.n)
+        )
+        agent.observe(before, action, rng.normal(), after, bool(rng.random() < 0.1), False)
+    return agent
+
+
 def agent_with(kind=DDPG, actions=BOX, config=DDPGConfig, seed=0, **options):
     """Return an agent that has stored 16 transitions."""
     agent = kind((BOX, actions), config(**SMALL | options), seed)

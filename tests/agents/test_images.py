@@ -1,6 +1,5 @@
 """Image observations like Atari's and CarRacing's: training on stacked frames, and a replay memory that fits."""
 
-
 import gymnasium as gym
 import numpy as np
 import pytest

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from agents_by_driver import filled
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
@@ -12,25 +13,21 @@ SPACES = (OBSERVATIONS, gym.spaces.Box(-1.0, 1.0, (1,), np.float32))
 CONFIG = DDPGConfig(hidden=(4, 3), batch_size=4, buffer_size=20, updates_per_call=1, policy_delay=2, jit=False)
 
 
-def filled(seed):
-    agent, rng = DDPG(SPACES, CONFIG, seed), np.random.default_rng(0)
-    for _ in range(6):
-        s, a, successor = rng.uniform(-1, 1, 2), rng.uniform(-1, 1, 1), rng.uniform(-1, 1, 2)
-        agent.observe(s, a, float(a[0]), successor, False, False)
-    return agent
+def agent_of(seed):
+    return filled(DDPG(SPACES, CONFIG, seed))
 
 
 @pytest.fixture(scope="module")
 def agents():
     """Two agents with different seeds; the first has made three updates."""
-    one, other = filled(0), filled(1)
+    one, other = agent_of(0), agent_of(1)
     one.update(3)
     return one, other
 
 
 def test_repr_is_one_descriptive_line(agents):
     text = repr(agents[0])
-    assert text == "DDPG(as TD3, Box(2,) -> Box(1,), hidden layers of 4-3, 6 steps, 3 updates)"
+    assert text == "DDPG(as TD3, Box(2,) -> Box(1,), hidden layers of 4-3, 8 steps, 3 updates)"
     agent = DDPG(SPACES, CONFIG.replace(critic_hidden=(5,), n_critics=1, policy_delay=1), seed=0)
     assert "Box(1,), hidden layers of 4-3 and 5, 0 steps" in repr(agent)
     agent = DQN((OBSERVATIONS, gym.spaces.Discrete(3)), DQNConfig(hidden=(4,)), seed=0)
@@ -103,7 +100,7 @@ def test_a_missing_parameter_is_named(agents):
 
 
 def test_a_closed_agent_is_named_closed_and_may_be_closed_again(tmp_path):
-    with filled(0) as agent:
+    with agent_of(0) as agent:
         agent.update()
     agent.close()
     assert agent.closed

@@ -17,11 +17,14 @@ from ddpg.errors import OwnCodeFault
 SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 100, "learning_starts": 4, "updates_per_call": 2}
 AGENTS = {DDPGConfig: (DDPG, "Pendulum-v1"), DQNConfig: (DQN, "CartPole-v1")}
 # Fields whose callables take something other than a tensor say so in their metadata; this list follows it.
+# Slow: options of DQN that DDPG has, too.
+SHARED = {field.name for field in dataclasses.fields(DDPGConfig)}
 CASES = [
-    (config, field.name)
+    pytest.param(config, option, id=f"{config.__name__}-{option}", marks=[pytest.mark.slow] * is_slow)
     for config in AGENTS
     for field in dataclasses.fields(config)
-    if field.metadata.get("arguments") or field.name in {"activation", "optimizer", "noise"}
+    for option, is_slow in [(field.name, config is DQNConfig and field.name in SHARED)]
+    if field.metadata.get("arguments") or option in {"activation", "optimizer", "noise"}
 ]
 
 
@@ -35,7 +38,7 @@ LINE = inspect.getsourcelines(boom)[1] + 3
 WHERE = f"ZeroDivisionError {Path(__file__).name} line {LINE}"
 
 
-@pytest.mark.parametrize(("config", "option"), CASES, ids=[f"{config.__name__}-{option}" for config, option in CASES])
+@pytest.mark.parametrize(("config", "option"), CASES)
 def test_an_error_in_a_users_function_is_one_line(config, option):
     kind, env_id = AGENTS[config]
     with (

@@ -80,7 +80,7 @@ def test_a_call_of_updates_longer_than_a_fifth_of_a_run_with_falling_rates_warns
     config = SMALL.replace(learning_rate_schedule=schedule, updates_per_call=per_call, updates_per_step=per_step)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(200)
+        DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(200, lambda agent: False)
     assert ["updates_per_call" in str(warning.message) for warning in caught] == [True] * warned
 
 

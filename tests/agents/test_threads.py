@@ -6,6 +6,7 @@ import threading
 import gymnasium as gym
 import numpy as np
 import pytest
+from agents_by_driver import filled
 from environments import Counting
 from refusals import refuses
 
@@ -18,12 +19,8 @@ CONFIG = DDPGConfig(hidden=(8,), batch_size=4, buffer_size=400, updates_per_call
 LIMIT = 60  # seconds for waits that take milliseconds
 
 
-def filled(spaces=SPACES, config=CONFIG, kind=DDPG):
-    agent, rng = kind(spaces, config, seed=0), np.random.default_rng(0)
-    for _ in range(8):
-        s, successor = rng.uniform(-1, 1, (2, 3))
-        agent.observe(s, agent.action_space.sample(), float(s[0]), successor, False, False)
-    return agent
+def agent_with(**options):
+    return filled(DDPG(SPACES, CONFIG.replace(**options), seed=0))
 
 
 def together(*functions):
@@ -65,7 +62,7 @@ def steps_of_adam(agent, network):
     ids=str,
 )
 def test_concurrent_updates_are_all_made(options):
-    agent = filled(config=CONFIG.replace(**options))
+    agent = agent_with(**options)
     start = steps_of_adam(agent, "critic")
 
     def update():
@@ -81,7 +78,7 @@ def test_concurrent_updates_are_all_made(options):
     "options", [{"compiler": "native"}, pytest.param({"compiler": "xla"}, marks=pytest.mark.slow)], ids=str
 )
 def test_parameters_set_during_updates_are_not_lost(options):
-    agent = filled(config=CONFIG.replace(actor_learning_rate=1e-9, **options))
+    agent = agent_with(actor_learning_rate=1e-9, **options)
     name = next(n for n in agent.global_variables if n.startswith("actor/") and n.endswith("/b:0"))
     shape, found, over = agent.global_variables[name].shape, [], threading.Event()
 
@@ -102,7 +99,7 @@ def test_parameters_set_during_updates_are_not_lost(options):
 
 
 def test_every_call_but_predict_waits_for_the_call_in_progress(tmp_path):
-    agent = filled(config=CONFIG.replace(jit=False))
+    agent = agent_with(jit=False)
     s, a, weights = np.zeros(3), np.zeros(2), agent.get_parameters()
     waiting = {
         "update": lambda: agent.update(1),
@@ -266,7 +263,7 @@ def test_agents_in_threads_give_the_results_of_one_thread():
     made, results = {}, {}
 
     def make(name, kind, spaces, config):
-        made[name] = filled(spaces, config, kind)
+        made[name] = filled(kind(spaces, config, seed=0))
 
     def use(name):
         made[name].update(20)
@@ -305,7 +302,7 @@ def test_learn_within_learn_is_refused_and_learning_continues(overlap):
 
 
 def test_closing_during_updates_ends_them_with_a_clear_error():
-    agent, updated = filled(config=CONFIG.replace(jit=False)), threading.Event()
+    agent, updated = agent_with(jit=False), threading.Event()
 
     def update():
         while True:

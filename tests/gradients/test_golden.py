@@ -79,7 +79,7 @@ def test_chain_rule_step_by_step(chain_rule):
         assert_weights(data, t, actor, critic, session)
 
 
-@pytest.mark.parametrize("driver", ["compiled", "uncompiled"])
+@pytest.mark.parametrize("driver", [pytest.param("compiled", marks=pytest.mark.slow), "uncompiled"])
 def test_chain_rule_fused(chain_rule, driver):
     data, actor, critic, session = chain_rule
     update = DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"])))

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from agents_by_driver import filled
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -86,13 +87,7 @@ LONG = (
 def agent_with(**options):
     """An agent with 40 transitions in memory."""
     small = {"hidden": (10, 9), "batch_size": 11, "updates_per_call": 4, "tau": 0.1}
-    agent = DDPG(SPACES, DDPGConfig(**small | options), seed=0)
-    rng = np.random.default_rng(0)
-    for _ in range(40):
-        observation, other = rng.uniform(-1, 1, (2, 3)).astype(np.float32)
-        action = rng.uniform(SPACES[1].low, SPACES[1].high).astype(np.float32)
-        agent.observe(observation, action, rng.normal(), other, rng.random() < 0.2, False)
-    return agent
+    return filled(DDPG(SPACES, DDPGConfig(**small | options), seed=0), 40)
 
 
 def weights(agent):

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from agents_by_driver import filled
 
 from ddpg import DDPG, DDPGConfig, mlp
 from ddpg.learners.synced_session import SyncedSession, assign_variables
@@ -57,10 +58,7 @@ def test_such_variables_of_a_custom_network_stay_separate(options):
     """Weights learned natively are read back, and setting what was read restores them."""
     box = gym.spaces.Box(-1, 1, (2,), np.float32)
     config = DDPGConfig(hidden=(8,), batch_size=4, updates_per_call=1, actor_learning_rate=0.1, **options)
-    agent, rng = DDPG((box, box), config, seed=0, actor_network=with_one_initial_tensor), np.random.default_rng(0)
-    for _ in range(6):
-        s, a, successor = rng.uniform(-1, 1, (3, 2))
-        agent.observe(s, a, float(a[0]), successor, False, False)
+    agent = filled(DDPG((box, box), config, seed=0, actor_network=with_one_initial_tensor))
     agent.update(3)
     before = agent.get_parameters()
     gain, bias = (

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from agents_by_driver import filled
 from refusals import refuses
 
 import ddpg
@@ -40,14 +41,6 @@ def by_both(states, actions=None):
 
 
 LAYERS = [by_name, by_hand, by_keras, by_both]
-
-
-def filled(agent):
-    rng = np.random.default_rng(0)
-    for _ in range(8):
-        s, successor = rng.uniform(-1, 1, (2, 3))
-        agent.observe(s, agent.action_space.sample(), 1.0, successor, False, False)
-    return agent
 
 
 def agent_of(layers, **options):
@@ -110,7 +103,6 @@ def test_dropout_is_inactive(options, tmp_path):
         for layers in (by_keras, by_keras_with_dropout)
     ]
     for agent in agents:
-        agent.action_space.seed(0)
         filled(agent)
     plain, dropped = agents
     for ours, theirs in ((dropped.actor, plain.actor), (dropped.critic, plain.critic)):
