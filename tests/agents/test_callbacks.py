@@ -79,7 +79,7 @@ class Recording(Callback):
             raise ZeroDivisionError(f"{self.name} {call}")
 
     def on_training_start(self, agent, total_timesteps):
-        assert total_timesteps == 3
+        assert total_timesteps == agent.num_timesteps + 3
         self.record("start")
 
     def on_training_end(self, agent):
