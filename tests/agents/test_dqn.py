@@ -263,6 +263,29 @@ BY_HAND = {
 }
 
 
+@pytest.mark.slow
+def test_three_equivalent_paths_stay_equal_for_1000_updates():
+    """With equal weights and minibatches, and a learning rate so small that rounding does not change greedy actions."""
+    ends = {}
+    for path in ("stop_gradient", "output_delta", "placeholder"):
+        count = 1 if path == "placeholder" else 100
+        config = SMALL.replace(td_target=path, learning_rate=1e-4, updates_per_call=count)
+        agent = DQN((gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)), config, seed=0)
+        rng = np.random.default_rng(0)
+        for _ in range(100):
+            state, following = rng.uniform(-1, 1, (2, 4))
+            agent.observe(state, int(rng.integers(3)), float(state[0]), following, bool(rng.random() < 0.1), False)
+        # Minibatches do not depend on the number of updates per call.
+        batch = agent.replay.sample(rng, 1000, 8)
+        learner = agent.updater.learner
+        for first in range(0, 1000, learner.updates_per_call):
+            rows = slice(first, first + learner.updates_per_call)
+            learner.update(agent.session, Batch(*(field[rows] for field in batch)), learner.updates_per_call)
+        ends[path] = params(agent)
+    assert relative_difference(ends["output_delta"], ends["stop_gradient"]) < 1e-4
+    assert relative_difference(ends["placeholder"], ends["stop_gradient"]) < 1e-4
+
+
 # Slow: the code that reads a shared option is shared, and is tested with DDPG; tests by hand show most of the others.
 @pytest.mark.parametrize(
     "field",
