@@ -256,6 +256,7 @@ IN_A_CELL = """
 import os, signal, sys, threading
 from ddpg.runs import signals
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
 with signals.stop_on_signals(ends_process=True) as request:
     for i, number in enumerate((signal.SIGTERM, signal.SIGTERM, signal.SIGHUP)):
         os.kill(os.getpid(), number)
