@@ -448,22 +448,24 @@ def test_the_command_refuses_an_unknown_environment_in_one_line(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("error")
-def test_a_gradient_of_zeros_equals_itself(seed, monkeypatch):
-    """With two samples, standardised pre-activations are ±1: at the box's border, where zeroing gives 0."""
+def test_a_gradient_of_zeros_equals_itself(monkeypatch):
+    """With two samples, standardised pre-activations are ±1: at the box's border, where zeroing gives 0.
+
+    Rounding, which depends on the processor, can move one into the box; that of seed 0 or that of seed 1 stays outside.
+    """
     monkeypatch.setattr(compare, "_compiled", lambda *_: None)
     monkeypatch.setattr(compare, "BOUNDINGS", ("squashing", "zeroing"))
     with gym.make("Pendulum-v1") as env:
-        report = compare_paths(env, DDPGConfig(hidden=(8,), batch_size=2), seed=seed, td_targets={})
-    zeros = [row for row in report["policy"] if row["gradient_norm"] == 0]
-    # Rounding can move a pre-activation into the box, as on a GPU with seed 1. With seed 0 both are outside.
-    assert {row["bounding"] for row in zeros} in ([{"zeroing"}] if seed == 0 else [{"zeroing"}, set()])
+        config = DDPGConfig(hidden=(8,), batch_size=2)
+        reports = [compare_paths(env, config, seed=seed, td_targets={}) for seed in (0, 1)]
+    zeros = [row for report in reports for row in report["policy"] if row["gradient_norm"] == 0]
+    assert {row["bounding"] for row in zeros} == {"zeroing"}
     for row in zeros:
         assert (row["difference"]["max_relative"], row["difference"]["equal"]) == (0, True)
         # Rounding to bfloat16 can move an action into the box.
         assert (row["bfloat16"]["relative_norm"], row["bfloat16"]["cosine"]) in [(0, 1), (1, 0)]
-    assert "NaN" not in json.dumps(report)
+    assert "NaN" not in json.dumps(reports)
 
 
 def test_the_progress_bar_counts_building_and_measuring(compare_on_shared_fixture, monkeypatch):
