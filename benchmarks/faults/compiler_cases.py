@@ -132,13 +132,10 @@ class Case:
 
 def options_of(algorithm: str) -> dict[str, tuple[float, tuple[Any, ...]]]:
     """Return the options of ``"DDPG"`` or ``"DQN"`` that change an update, each with its share and values."""
-    return (
-        OPTIONS if algorithm == "DDPG" else {k: v for k, v in OPTIONS.items() if k in _fields(algorithm)} | DQN_OPTIONS
-    )
-
-
-def _fields(algorithm: str) -> set[str]:
-    return {field.name for field in dataclasses.fields(CONFIGS[algorithm])}
+    if algorithm == "DDPG":
+        return OPTIONS
+    fields = {field.name for field in dataclasses.fields(CONFIGS[algorithm])}
+    return {name: entry for name, entry in OPTIONS.items() if name in fields} | DQN_OPTIONS
 
 
 def values_of(algorithm: str) -> tuple[str, ...]:
@@ -249,9 +246,8 @@ def weights(case: Case, initial: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
     if case.values == "zero weights":
         for array in layers("", "/W:0", "/b:0", "/W/ExponentialMovingAverage:0", "/b/ExponentialMovingAverage:0"):
             array[...] = 0
-    if case.values == "zero rewards":  # the critic predicts 0, too, so there is no gradient at all
-        value = "q_network" if case.discrete else "critic"
-        for array in layers(value, "output/W:0", "output/W/ExponentialMovingAverage:0"):
+    if case.values == "zero rewards":  # the value is its bias alone
+        for array in layers("q" if case.discrete else "critic", "output/W:0", "output/W/ExponentialMovingAverage:0"):
             array[...] = 0
     if case.values == "saturated actor":
         for array in layers("actor", "output/b:0"):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from benchmarks.faults import compilers
 from benchmarks.faults.compiler_cases import VALUES, Case, minibatches, options_of, sample, simpler, values_of
 from benchmarks.faults.disturbed import _halved, _in_two_halves
+from ddpg import DQN
 from ddpg.compiler import llvm_builder
 from ddpg.config.algorithm_options import CONFIGS
 
@@ -149,6 +150,14 @@ def test_samples_are_the_same_for_a_seed_and_survive_json(algorithm):
     assert one == other == Case.from_json(one.to_json())
     for field, again in zip(minibatches(one), minibatches(other), strict=True):
         np.testing.assert_array_equal(field, again)
+
+
+def test_zero_rewards_come_with_a_value_that_is_its_bias():
+    case = Case({"hidden": [3]}, actions=2, values="zero rewards", algorithm="DQN")
+    with DQN(case.spaces, case.config, seed=0) as agent:
+        found = compilers.weights(case, agent.session.run(agent.global_variables))
+    assert not found["q/output/W:0"].any()
+    assert found["q/hidden_0/W:0"].all()
 
 
 def test_simplifying_a_case_ends():

@@ -8,7 +8,9 @@ import pytest
 import tensorflow as tf
 from refusals import refuses
 
-from ddpg import DDPG, DDPGConfig, UsageError, load_policy
+from ddpg import DDPG, DDPGConfig, UsageError, load_policy, mlp
+from ddpg.config.algorithm_options import ACTIVATIONS
+from ddpg.exports.export import FORMATS, NAMES
 from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy
 
 v1 = tf.compat.v1
@@ -128,6 +130,22 @@ def test_exports_of_layers_whose_weights_are_computed(network, tmp_path):
     agent.export(tmp_path / "c", format="c")  # it compares itself with the agent
     policy = load_policy(tmp_path / "numpy")
     np.testing.assert_allclose(policy.predict(states())[0], agent.predict(states())[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_activation_is_exported(format, tmp_path):
+    """In one network; each export compares itself with the agent."""
+    if format == "onnx":
+        pytest.importorskip("tf2onnx")
+
+    def network(states):
+        features = []
+        for name in ACTIVATIONS:
+            with v1.variable_scope(name):
+                features.append(mlp((3,), name)(states))
+        return tf.concat(features, axis=1)
+
+    make_agent(network).export(tmp_path / NAMES[format], format)
 
 
 def test_gelu_is_exported_to_onnx_which_lacks_its_op(tmp_path):
