@@ -321,7 +321,7 @@ class Agent(TFAgent, abc.ABC):
         self.memory.store(transitions)
         self.num_timesteps += len(transitions)
         # There may be no transition at all: every environment of a vector may have been reset in this step.
-        self.largest_reward = float(transitions.rewards.max(initial=self.largest_reward))
+        self.largest_reward = max([self.largest_reward, *transitions.rewards.tolist()])
         self._count_clipped(clipped)
 
     @exclusive

@@ -20,6 +20,18 @@ Self = TypeVar("Self", bound="TFAgent")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+_this_process = os.getpid()  # asking the system at every step of learning would take microseconds
+
+
+def _note_fork() -> None:
+    global _this_process
+    _this_process = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
 def exclusive(method: Method) -> Method:
     """Decorate methods of an agent so that only one thread at a time runs any of them; they may call each other.
 
@@ -28,7 +40,7 @@ def exclusive(method: Method) -> Method:
 
     @functools.wraps(method)
     def locked(self: "TFAgent", *arguments: Any, **options: Any) -> Any:
-        if os.getpid() != self._process:  # in a fork, a thread that does not exist there may hold the lock
+        if _this_process != self._process:  # in a fork, a thread that does not exist there may hold the lock
             self.check_usable()
         return self.session.lock(_checked, self, method, arguments, options)
 
@@ -60,7 +72,7 @@ class TFAgent(abc.ABC):
 
     def _own(self, session: SyncedSession) -> None:
         """Become the owner of a session that was made in this process."""
-        self.session, self._process = session, os.getpid()
+        self.session, self._process = session, _this_process
         # The session holds threads and device memory: release them when the object is deleted.
         self._finalizer = weakref.finalize(self, _close, session, self._process)
 
@@ -79,7 +91,7 @@ class TFAgent(abc.ABC):
         Raises:
             UsageError: if ``learn`` is running, in this thread or in another.
         """
-        if os.getpid() == self._process:
+        if _this_process == self._process:
             self.session.lock(self._close)
         else:  # in a fork the lock may never be free, and there is no session to release
             self._finalizer()
@@ -135,10 +147,10 @@ class TFAgent(abc.ABC):
         Raises:
             UsageError: if it is closed, or this is a fork.
         """
-        if os.getpid() != self._process:
+        if _this_process != self._process:
             raise UsageError(
                 f"this agent was made in process {self._process}, and TensorFlow's threads do not exist in the fork "
-                f"{os.getpid()}, where it would hang; start processes with multiprocessing.get_context('spawn'), and "
+                f"{_this_process}, where it would hang; start processes with multiprocessing.get_context('spawn'), and "
                 "load a saved agent in each"
             )
         if self.closed:
@@ -248,5 +260,5 @@ def check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarra
 
 
 def _close(session: tf.compat.v1.Session, process: int) -> None:
-    if os.getpid() == process:  # in a fork, closing would wait for threads that do not exist there
+    if _this_process == process:  # in a fork, closing would wait for threads that do not exist there
         session.close()

@@ -41,6 +41,9 @@ from ddpg.interaction.validation import (
 ALIKE_ENDS = 3  # episodes, from the first on, that end with the next one's first observation before a warning says so
 
 _ONLY = (0,)  # the index of a plain environment
+_FLAGS = np.zeros(1, bool), np.ones(1, bool)  # of a plain environment, by their value
+for _flags in _FLAGS:
+    _flags.flags.writeable = False
 _DROPPED = EnvStep((), np.zeros(0), np.zeros(0, bool), np.zeros(0, bool), {}, [], _ONLY)
 
 
@@ -227,7 +230,7 @@ class SingleStepper:
             final[0] = current
         else:  # a new episode begins only when its observation is read, so an evaluation ends without an extra reset
             self._observations = current
-        return EnvStep(_ONLY, np.array([reward]), np.array([terminated]), np.array([truncated]), final, episodes)
+        return EnvStep(_ONLY, np.array([reward]), _FLAGS[terminated], _FLAGS[truncated], final, episodes)
 
     def _as_fault(self, error: BaseException) -> EnvironmentFault:
         return self._fault(format_error(error))
