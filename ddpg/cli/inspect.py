@@ -16,7 +16,7 @@ from ddpg.cli.command import (
 )
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import option
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.progress import format_number
 from ddpg.quiet import quiet_tensorflow
 
@@ -103,11 +103,17 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
         import_from_working_directory(self.env.rpartition(":")[0])
         import_with_tensorflow("ddpg.laboratory.compare")
         from ddpg.interaction.env_calls import close_quietly
+        from ddpg.interaction.spaces import algorithm_for
         from ddpg.runs.env_factory import env_id_of, make_env
 
         env = make_env(self.env, self.wrap)
         name = env_id_of(env)
         try:
+            if algorithm_for(env.action_space) != "DDPG":
+                raise UsageError(
+                    f"ddpg paths compares the gradient paths of DDPG, which acts in a Box, and {name} has the action "
+                    f"space {brief(env.action_space)}; name an environment such as Pendulum-v1"
+                )
             report = self._paths(env, name) if self.recipe is None else self._update(env, name)
         finally:
             close_quietly(env)
@@ -116,13 +122,11 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
     def _paths(self, env: "gym.Env", name: str) -> dict[str, Any]:
         from ddpg.config.algorithm_options import DDPGConfig
         from ddpg.config.presets import preset_config, preset_for
-        from ddpg.interaction.spaces import algorithm_for
         from ddpg.laboratory.compare import compare_paths
         from ddpg.laboratory.picture import draw_paths
 
         # A recipe may have networks and targets that the NumPy reference does not implement.
-        usual = algorithm_for(env.action_space) != "DDPG" or preset_for(name).recipe is not None
-        config = DDPGConfig() if usual else preset_config(name)
+        config = preset_config(name) if preset_for(name).recipe is None else DDPGConfig()
         report = compare_paths(env, config, self.seed, progress_bar=sys.stderr.isatty())
         title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
         return {**report, "picture": str(draw_paths(report, self.picture, self.bounding or "inverting", title))}
