@@ -44,6 +44,7 @@ _LOG = (
     *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
     *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
 )
+_SHIFT = float_literal(1.5 * 2**23)
 _LN2 = (0.693359375, -2.12194440e-4)  # in two parts: the first times a small integer is exact
 
 
@@ -51,7 +52,10 @@ def _powers(lines: FunctionBuilder, x: str) -> tuple[str, str]:
     """Return 2ⁿ and e^r − 1, where x = n·ln 2 + r with |r| ≤ ln(2)/2; below −87.7, 2ⁿ is 0."""
     x = lines.choose("olt", x, float_literal(-88), float_literal(-88), x)
     x = lines.choose("ogt", x, float_literal(88.3), float_literal(88.3), x)
-    power = lines.call("nearbyint", lines.binary("fmul", x, float_literal(1.44269504088896341)))
+    # 1.5·2²³ + y keeps the integer nearest to y, in its lowest bits. LLVM converts numbers to integers, if they may be
+    # NaN, one at a time.
+    shifted = lines.add(f"fadd float {lines.binary('fmul', x, float_literal(1.44269504088896341))}, {_SHIFT}")
+    power = lines.add(f"fsub float {shifted}, {_SHIFT}")
     # Cody and Waite's reduction: n times the first part of ln 2 is exact, so that x − n·ln 2 is accurate to rounding.
     rest = x
     for part in _LN2:
@@ -59,8 +63,8 @@ def _powers(lines: FunctionBuilder, x: str) -> tuple[str, str]:
         rest = lines.add(f"fsub float {rest}, {product}")
     square = lines.binary("fmul", rest, rest)
     tail = lines.binary("fmul", _polynomial(lines, rest, _EXP), square)
-    exponent = lines.add(f"call i32 @llvm.fptosi.sat.i32.f32(float {power})")
-    bits = lines.add(f"shl i32 {lines.add(f'add i32 {exponent}, 127')}, 23")
+    exponent = lines.add(f"add i32 {lines.add(f'bitcast float {shifted} to i32')}, 127")
+    bits = lines.add(f"shl i32 {exponent}, 23")
     return lines.add(f"bitcast i32 {bits} to float"), lines.binary("fadd", tail, rest)
 
 
@@ -257,9 +261,8 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
 
 DECLARATIONS = "\n".join(
     [
-        *(f"declare float @llvm.{name}.f32(float)" for name in ("sqrt", "fabs", "nearbyint", "log")),
+        *(f"declare float @llvm.{name}.f32(float)" for name in ("sqrt", "fabs", "log")),
         *(f"declare float @llvm.{name}.f32(float, float)" for name in ("copysign", "maximum")),
-        "declare i32 @llvm.fptosi.sat.i32.f32(float)",
         "declare i64 @llvm.smin.i64(i64, i64)",
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
     ]

@@ -1,7 +1,14 @@
-"""The memory ranges that a shard of an elementwise kernel accesses, by hand; barriers are placed by them."""
+"""The memory ranges that a shard of an elementwise kernel accesses, by hand (barriers are placed by them); assembly."""
 
-from ddpg.compiler.codegen_elementwise import ElementwiseFunction, buffer_name
+import inspect
+import re
+
+import pytest
+from llvmlite import binding as llvm
+
+from ddpg.compiler.codegen_elementwise import DECLARATIONS, FUNCTIONS, ElementwiseFunction, buffer_name
 from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Program
+from ddpg.compiler.jit import optimised
 from ddpg.compiler.memory_plan import plan_memory
 from ddpg.compiler.schedule import schedule
 
@@ -52,3 +59,29 @@ def test_in_place_writes():
     x = program.var_read(0, (4, 3))
     program.write(0, program.elementwise("neg", x))
     assert accessed(program, [], 2, 4) == {"variable 0": [6, 12, True]}
+
+
+ARITY = {"log": 1} | {name: len(inspect.signature(function).parameters) - 1 for name, function in FUNCTIONS.items()}
+TARGETS = {
+    "x86_64-unknown-linux-gnu": ("haswell", r"\t(?!v?(?:mov|broadcast))\w+ss(?:2si)?\t.*"),
+    "aarch64-unknown-linux-gnu": ("neoverse-n1", r"\tf\w+\t[sw]\d.*"),
+}
+
+
+@pytest.mark.parametrize("triple", TARGETS)
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"log"}))  # a library computes log, of a number per row
+def test_every_function_computes_whole_vectors(name, triple):
+    program = Program()
+    inputs = [program.var_read(index, (2, 512)) for index in range(ARITY[name])]
+    values = program.elementwise(
+        name, program.elementwise("add", inputs[0], program.var_read(3, (1, 512))), *inputs[1:]
+    )
+    (loop,) = steps = schedule(program, [values])
+    layout = plan_memory([(steps, [values])], [1024, 1024, 1024, 512])
+    function = ElementwiseFunction("loop", loop, layout)
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    processor, scalar = TARGETS[triple]
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3)
+    text = f"{DECLARATIONS}\n\n{function.text}".replace("define internal", "define")
+    assert re.findall(scalar, machine.emit_assembly(optimised(text, machine, triple))) == []
