@@ -304,6 +304,19 @@ class AgentConfig(Options):
             raise UsageError("normalize_rewards and rescale_rewards both divide rewards; set one of the two")
 
     @property
+    def largest_call(self) -> int:
+        """The largest number of updates in a compiled call: ``updates_per_call``, rounded up to those of whole steps.
+
+        Otherwise every call would be followed by a small one: at three updates a step 33 are due at a time, not 32.
+        """
+        per_step = math.ceil(self.updates_per_step)
+        return (
+            self.updates_per_call
+            if per_step > self.updates_per_call
+            else -(-self.updates_per_call // per_step) * per_step
+        )
+
+    @property
     def joint_pass(self) -> bool:
         """Whether (s, a) and (s′, a′) go through the critics in one forward pass."""
         return self.target in ("none", "joint_ema")

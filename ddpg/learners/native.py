@@ -52,7 +52,7 @@ class NativeLearner:
         self._metrics, self._count, self._made = update.metrics, update.count, 0
         with update.value.graph.as_default() as graph, v1.name_scope("native_learner/"):
             made = len(graph.get_operations())
-            self._draw = _NoiseDraws(update, batch_size, updates_per_call)
+            self._draw = _NoiseDraws(update, batch_size)
             batch = placeholders(update, (batch_size,), float_images=True).replace(noise=self._draw.placeholder)
             wholes, self._which = _update_kinds(update, batch)
             check_assignments(update, made, [metric for whole in wholes for metric in whole.values()])
@@ -85,7 +85,7 @@ class NativeLearner:
             self._current = False
         if not self._current:
             self._borrow(session)
-        if (noise := self._draw(session, self._made)) is not None:
+        if (noise := self._draw(session, self._made, updates)) is not None:
             batch = batch.replace(noise=noise)
         which = [self._which(self._made + update) for update in range(updates)]
         means, errors = self._compiled.run(updates, list(batch), which)
@@ -128,17 +128,19 @@ class NativeLearner:
 class _NoiseDraws:
     """Draws the random numbers of all updates of a call in the session, because the compiler has no integer ops."""
 
-    def __init__(self, update: Update, batch_size: int, updates_per_call: int):
-        self._first = v1.placeholder(tf.int64, [], name="made")
-        made = self._first + tf.range(updates_per_call, dtype=tf.int64)
+    def __init__(self, update: Update, batch_size: int):
+        self._made, self._count = v1.placeholder(tf.int64, [], name="made"), v1.placeholder(tf.int64, [], name="count")
+        made = self._made + tf.range(self._count)
         shape = batch_size, update.action_size
         self._numbers = update.noise(shape, made)
         drawn = self._numbers is not None
         self.placeholder = v1.placeholder(tf.float32, shape, name="noise") if drawn else None
 
-    def __call__(self, session: SyncedSession, made: int) -> np.ndarray | None:
-        """Return the numbers of the K updates after the first ``made``, ``[K, B, A]``; ``None`` if they draw none."""
-        return None if self._numbers is None else session.run_as_is(self._numbers, {self._first: made})
+    def __call__(self, session: SyncedSession, made: int, count: int) -> np.ndarray | None:
+        """Return the numbers ``[count, B, A]`` of the updates after ``made`` others; ``None`` if they draw none."""
+        if self._numbers is None:
+            return None
+        return session.run_as_is(self._numbers, {self._made: made, self._count: count})
 
 
 def _update_kinds(update: Update, batch: Batch) -> tuple[list[Metrics], Callable[[int], int]]:

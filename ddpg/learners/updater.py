@@ -81,7 +81,7 @@ class Updater:
                     self._update, batch_size=config.batch_size, updates_per_call=1, fetch=self._fetch
                 )
         return (XLALearner if config.jit else UncompiledLearner)(
-            self._update, batch_size=config.batch_size, updates_per_call=config.updates_per_call, fetch=self._fetch
+            self._update, batch_size=config.batch_size, updates_per_call=config.largest_call, fetch=self._fetch
         )
 
     def _native(self) -> NativeLearner | None:
@@ -121,7 +121,7 @@ class Updater:
         return NativeLearner(
             self._update,
             batch_size=self._config.batch_size,
-            updates_per_call=self._config.updates_per_call,
+            updates_per_call=self._config.largest_call,
             threads=self._config.threads,
             fetch=self._fetch,
             precision=precision,

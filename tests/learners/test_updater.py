@@ -155,3 +155,23 @@ def test_divergence_is_reported_before_its_td_errors_reach_the_priorities(monkey
     with refuses(FloatingPointError, "inf diverged"):
         agent.updater.run(agent.session, 1)
     assert agent.memory.sampler.state()["largest_priority"] == 1
+
+
+@pytest.mark.parametrize(
+    ("per_step", "per_call", "largest"), [(1, 32, 32), (0.1, 32, 32), (1.5, 32, 32), (3, 32, 33), (3, 4, 6), (7, 2, 2)]
+)
+def test_the_largest_call_is_of_whole_steps(per_step, per_call, largest):
+    assert DDPGConfig(updates_per_step=per_step, updates_per_call=per_call).largest_call == largest
+
+
+@pytest.mark.parametrize("driver", ["native", "xla"])
+def test_updates_that_are_due_together_are_one_call(driver):
+    """At three updates a step, six are due after two steps; a call of four would leave another one of two."""
+    config = CONFIGS[DDPG].replace(updates_per_call=4, updates_per_step=3, learning_starts=1, **DRIVERS[driver])
+    agent = made(DDPG, 4, config=config)
+    learner, counts = agent.updater.learner, []
+    call = learner.update
+    learner.update = lambda session, batch, count: counts.append(count) or call(session, batch, count)
+    agent.update(6)
+    agent.update(7)
+    assert counts == [6, 6, 1]
