@@ -1,6 +1,7 @@
 """Docstrings: ``Raises:`` states the condition under which an error is raised."""
 
 import ast
+import importlib.util
 import inspect
 import re
 from pathlib import Path
@@ -30,3 +31,16 @@ def test_raises_states_the_condition(module):
 
 def test_the_pattern_finds_the_items():
     assert sum(len(list(raised(module))) for module in MODULES) > 300
+
+
+def test_an_entry_for_several_names_is_whole_for_each_on_the_site():
+    file = ROOT / "docs" / "extensions" / "docstrings.py"
+    spec = importlib.util.spec_from_file_location("docstrings", file)
+    extension = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(extension)
+    lines = ["Attributes:", "    actor, critic: the networks; call them", "        in a session.", "    replay: rows."]
+    network = "the networks; call them", "        in a session."
+    assert extension.tables_and_bars(lines) == [
+        *("Attributes:", f"    actor: {network[0]}", network[1], f"    critic: {network[0]}", network[1]),
+        "    replay: rows.",
+    ]

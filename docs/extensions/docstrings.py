@@ -13,17 +13,23 @@ def tables_and_bars(lines: list[str]) -> list[str]:
     """
     written: list[str] = []
     rows: list[list[str]] = []
+    names: list[str] = []  # of the entry that the current line belongs to
+    entry: list[str] = []
     for line in [*lines, ""]:
+        if names and line.startswith("        "):
+            entry.append(line)
+            continue
+        written += [named for name in names for named in (f"    {name}: {entry[0]}", *entry[1:])]
+        names = []
         if line.startswith("| ") or line.startswith("|-"):
             rows.append([cell.strip() for cell in line.strip("| ").split(" | ")])
             continue
         if rows:
             written += _list_table(rows)
             rows = []
-        together = re.fullmatch(r"    (\w+(?:, \w+)+): (.+)", line)
-        for name in together[1].split(", ") if together else ():
-            written.append(f"    {name}: {_escaped(together[2])}")
-        if not together:
+        if together := re.fullmatch(r"    (\w+(?:, \w+)+): (.+)", line):
+            names, entry = together[1].split(", "), [_escaped(together[2])]
+        else:
             written.append(_escaped(line))
     return written[:-1] if written and not written[-1] else written
 
