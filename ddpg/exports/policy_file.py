@@ -328,6 +328,8 @@ def _step_width(
     where: str, step: ProgramStep, arrays: Mapping[int, np.ndarray], widths: dict[int, int], size: int
 ) -> int:
     """Return the width of the register that a step sets; check its inputs."""
+    if step.operation == "Transpose":  # that of weights was computed before
+        raise InvalidProgram(where, "would make rows of columns")
     registers = list(step.inputs)
     expected = 1 if step.operation in _UNARY else 3 if step.operation == "ConcatV2" else 2
     if len(registers) != expected:

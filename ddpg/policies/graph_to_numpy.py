@@ -17,7 +17,6 @@ from ddpg.policies.standalone import OPERATIONS
 
 # Attribute values for which an op equals its NumPy counterpart; an op with another value is not translated.
 _REQUIRED: dict[str, dict[str, Any]] = {
-    "MatMul": {"transpose_a": False, "transpose_b": False},
     "Mean": {"keep_dims": True},
     "BiasAdd": {"data_format": b"NHWC"},
 }
@@ -99,6 +98,8 @@ class _NumpyLowering:
             return self._step(
                 "Maximum", (value, self._step("Mul", (value, self._number(tensor, alpha)), tensor)), tensor
             )
+        if operation.type == "Transpose" and np.array_equal(tf.get_static_value(operation.inputs[1]), [1, 0]):
+            return self._step("Transpose", (self.visit(operation.inputs[0]),), tensor)
         if operation.type == "Pow":
             return self._power(tensor)
         if (columns := _columns(tensor)) is not None:
@@ -114,6 +115,11 @@ class _NumpyLowering:
         if operation.type not in OPERATIONS or any(operation.get_attr(name) != v for name, v in required.items()):
             raise UnsupportedOp(operation.type)
         inputs = tuple(self.visit(source) for source in operation.inputs)
+        if operation.type == "MatMul":
+            inputs = tuple(
+                self._step("Transpose", (place,), tensor) if operation.get_attr(name) else place
+                for place, name in zip(inputs, ("transpose_a", "transpose_b"), strict=True)
+            )
         if operation.type == "ConcatV2":
             return self._joined(inputs, tensor)
         neutral = _NEUTRAL.get(operation.type)
@@ -141,7 +147,8 @@ class _NumpyLowering:
 
     def _step(self, operation: str, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
         if all(place in self.constants for place in inputs):
-            return self._constant(tensor, OPERATIONS[operation](*(self.constants[place] for place in inputs)))
+            function = NumpyProgram.operations[operation]
+            return self._constant(tensor, function(*(self.constants[place] for place in inputs)))
         # The program stores a vector [n] as a row [1, n]. That broadcasts with matrices as the vector does, and
         # elementwise ops of vectors alone give the same numbers.
         vectors = operation in _ELEMENTWISE and all((self._shapes[place].rank or 0) <= 1 for place in inputs)

@@ -48,7 +48,8 @@ class NumpyProgram:
         registers: the constants and the variables' values, by register; :meth:`load` replaces the list.
     """
 
-    operations: ClassVar[Mapping[str, Callable[..., Any]]] = OPERATIONS
+    # Exported policies have no Transpose: only weights may be transposed, and `folded` computes that.
+    operations: ClassVar[Mapping[str, Callable[..., Any]]] = OPERATIONS | {"Transpose": np.transpose}
 
     def __init__(
         self,
@@ -172,7 +173,11 @@ class PortableProgram(NumpyProgram):
     Its results differ from the plain program's only by rounding.
     """
 
-    operations = OPERATIONS | {"MatMul": _product} | {name: _rounded(OPERATIONS[name]) for name in _TRANSCENDENTAL}
+    operations: ClassVar = {
+        **NumpyProgram.operations,
+        "MatMul": _product,
+        **{name: _rounded(OPERATIONS[name]) for name in _TRANSCENDENTAL},
+    }
 
     @classmethod
     def of(cls, program: NumpyProgram) -> "PortableProgram":

@@ -80,6 +80,19 @@ def smooth_units(states):
     return tf.concat(several, axis=1)
 
 
+def transposed_weights(states):
+    """Weights ``[out, in]``, in every way to write them."""
+    first, wide = weights("first", 5, 6), weights("wide", 5, 4)
+    hidden = tf.tanh(tf.matmul(tf.matmul(states, first, transpose_b=True), tf.transpose(tf.transpose(wide))))
+    back = tf.matmul(hidden, tf.matmul(np.eye(6, 5, dtype=np.float32), wide), transpose_b=True)
+    return tf.matmul(back, tf.matmul(first, np.eye(5, dtype=np.float32), transpose_a=True))
+
+
+def gram(states):
+    hidden = dense(states, 6, "first")
+    return tf.matmul(tf.matmul(hidden, hidden, transpose_b=True), hidden)
+
+
 def some_rows(states):
     return dense(states, 6, "first") - dense(states, 6, "first")[:1]
 
@@ -88,8 +101,9 @@ ACROSS_ROWS = (
     shared,
     centred_halves,
     centred_over_the_batch,
+    gram,
 )  # not a row of features for each row of an observation
-BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights, parts, smooth_units)
+BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights, parts, smooth_units, transposed_weights)
 
 
 @functools.cache
@@ -114,7 +128,7 @@ def test_one_state_and_a_batch_act_as_in_tensorflow(network):
     for state in states():
         alone = by_tensorflow(agent, state[None])[0]
         np.testing.assert_allclose(agent.predict(state)[0], alone, rtol=1e-5, atol=1e-6)
-    assert (agent._native_policy is None) == (network in (*ACROSS_ROWS, centred_weights))
+    assert (agent._native_policy is None) == (network in (*ACROSS_ROWS, centred_weights, transposed_weights))
 
 
 def test_a_network_that_takes_some_rows_acts_in_its_session():
@@ -157,6 +171,7 @@ def test_gelu_is_exported_to_onnx_which_lacks_its_op(tmp_path):
 @pytest.mark.parametrize("format", ["numpy", "c"])
 @pytest.mark.parametrize("network", ACROSS_ROWS)
 def test_a_network_across_rows_is_refused_with_the_formats_that_can_hold_it(network, format, tmp_path):
-    with refuses(UsageError, f"format='{format}' savedmodel onnx"):
+    why = "Transpose columns" if network is gram else "rows"
+    with refuses(UsageError, f"format='{format}' savedmodel onnx {why}"):
         make_agent(network).export(tmp_path / "policy", format=format)
     assert not (tmp_path / "policy").exists()
