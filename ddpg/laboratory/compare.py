@@ -27,7 +27,7 @@ from ddpg.interaction.validation import validate_bool, validate_int
 from ddpg.laboratory import gradient_checks
 from ddpg.laboratory.finite_differences import ReferenceGradient
 from ddpg.laboratory.fixture import Fixture
-from ddpg.laboratory.flow import edge_norms, trace_flow
+from ddpg.laboratory.flow import edge_norms, trace_flow, tracing
 from ddpg.laboratory.gradient_checks import RoundedGradient
 from ddpg.networks.base import Network
 from ddpg.progress import tqdm_bar
@@ -139,7 +139,9 @@ def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> M
         tensors = [gradient for gradient, _ in pairs]
         nodes, groups = dict(fixture.recorder.nodes), fixture.groups(trial.bounding)
         starts = fixture.recorder.starts_of(pairs, f"path {trial.name!r}")
-        edges = edge_norms(session, trace_flow(nodes, groups, starts, {} if trial.fed_y is None else {"fed_y": "y"}))
+        with tracing(f"path {trial.name!r}"):
+            traced = trace_flow(nodes, groups, starts, {} if trial.fed_y is None else {"fed_y": "y"})
+        edges = edge_norms(session, traced)
         fields = [*fixture.batch, *([] if trial.fed_y is None else [trial.fed_y])]
         weights = [each for group in groups.values() for each in group]
         names = {name for start in starts for name in gradient_checks.leaks(start.loss, weights, start.constants)}
@@ -226,8 +228,8 @@ def compare_paths(
         - ``edges``: the traced backward pass, see :class:`ddpg.laboratory.flow.Edge`, with its ``norm``.
 
     Raises:
-        UsageError: if an argument has the wrong type, a network has an op without a NumPy counterpart, or the start
-            of a path's backward pass cannot be recorded.
+        UsageError: if an argument has the wrong type, a network has an op without a NumPy counterpart, or a
+            path's backward pass cannot be recorded or traced.
 
     Warns:
         UserWarning: if a path of your own has the wrong sign, by the check that training makes before its first update:

@@ -297,6 +297,22 @@ def edge_norms(session: tf.compat.v1.Session, edges: Sequence[Edge]) -> Callable
     return measure
 
 
+@contextlib.contextmanager
+def tracing(path: str) -> Iterator[None]:
+    """Name ``path`` if its graph has an op without a gradient where no weights, but traced tensors, are behind it.
+
+    Raises:
+        UsageError: if TensorFlow finds such an op in the block.
+    """
+    try:
+        yield
+    except LookupError as error:
+        raise UsageError(
+            f"the backward pass of {path} cannot be traced: {str(error).partition('. ')[0]}; if it needs no gradient "
+            "there, apply tf.stop_gradient to the op's result"
+        ) from error
+
+
 def trace_flow(
     nodes: Mapping[str, tf.Tensor],
     weights: Mapping[str, Sequence],
@@ -421,7 +437,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
         in place of the gradients.
 
     Raises:
-        UsageError: if the options do not fit ``env``.
+        UsageError: if the options do not fit ``env``, or a path's backward pass cannot be traced.
     """
     defaults = type(config)().to_json()
     changed = {name: value for name, value in config.to_json().items() if value != defaults[name]}
@@ -465,7 +481,8 @@ def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch:
         feeds[recorder.name("fed_y", v1.placeholder(tf.float32, y.shape))] = agent.session.run(y, feeds)
     update.critic_step(batch, recorder.nodes.get("fed_y", y))
     starts = recorder.starts_of(recorder.td_pairs, "the path of td_target")
-    edges = trace_flow(recorder.nodes, weight_groups(update.actor, update.critics), starts, fed)
+    with tracing("the path of td_target"):
+        edges = trace_flow(recorder.nodes, weight_groups(update.actor, update.critics), starts, fed)
     return edge_norms(agent.session, edges)(feeds)
 
 
@@ -474,7 +491,8 @@ def _actor_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: 
     with recorder.recording(update.actor.trainable_variables):
         pairs = policy_gradient(update.actor, update.critic, batch).gradients
     starts = recorder.starts_of(pairs, "the path of policy_gradient")
-    edges = trace_flow(recorder.nodes, weight_groups(update.actor, update.critics), starts)
+    with tracing("the path of policy_gradient"):
+        edges = trace_flow(recorder.nodes, weight_groups(update.actor, update.critics), starts)
     return edge_norms(agent.session, edges)(dict(zip(batch, values, strict=True)))
 
 

@@ -10,9 +10,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import lacking
+from refusals import lacking, refuses
 
-from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg import DDPG, DDPGConfig, UsageError, compare_paths
 from ddpg.algorithms.ddpg import DDPGUpdate
 from ddpg.algorithms.registry import ALGORITHMS, Algorithm
 from ddpg.checkpoints import atomic_write
@@ -142,6 +142,31 @@ def custom_target(q, target, variables):
 def test_a_custom_path_is_traced():
     for options in ({}, {"n_critics": 2}):
         assert trace(td_target=custom_target, **options)["critic"] == trace(**options)["critic"]
+
+
+def without_a_gradient(x):
+    """An op for which TensorFlow registers no gradient; the paths below need none."""
+    return tf.raw_ops.IgammaGradA(a=tf.abs(x) + 1, x=tf.abs(x) + 1)
+
+
+def odd_target(q, target, variables):
+    loss = tf.reduce_mean(tf.square(q - without_a_gradient(target)))
+    return list(zip(tf.gradients(loss, variables), variables, strict=True))
+
+
+def odd_clone(actor, critic, states, batch):
+    loss = tf.reduce_mean(tf.square(actor(states, training=True) - without_a_gradient(batch.actions)))
+    return actor.optimizer.compute_gradients(loss, actor.trainable_variables)
+
+
+@pytest.mark.parametrize("path", [{"td_target": odd_target}, {"policy_gradient": odd_clone}], ids=["td", "policy"])
+def test_an_op_without_a_gradient_is_named_with_its_path(path):
+    """In a whole update, and among the paths that are compared."""
+    with refuses(UsageError, f"{next(iter(path))} IgammaGradA stop_gradient"):
+        trace(**path)
+    paths = {f"{option}s": {"own": own} for option, own in path.items()}
+    with gym.make("Pendulum-v1") as env, refuses(UsageError, "'own' IgammaGradA stop_gradient"):
+        compare_paths(env, CONFIG, seed=0, **{"td_targets": {}, "policy_gradients": {}, **paths})
 
 
 def test_lap_is_traced_with_its_huber_loss():
