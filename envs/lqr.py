@@ -40,6 +40,9 @@ class LQREnv(gym.Env):
         low: smallest force (N), below 0.
         high: largest force (N), above 0.
         render_mode: ``"rgb_array"`` or ``None``.
+
+    Raises:
+        UsageError: if a bound is not such a number, or ``render_mode`` is another one.
     """
 
     observation_space: spaces.Box
@@ -60,8 +63,8 @@ class LQREnv(gym.Env):
             real = isinstance(bound, (int, float, np.integer, np.floating)) and not isinstance(bound, bool)
             if not (real and -1e30 <= bound <= 1e30):
                 raise UsageError(f"{name}={brief(bound)} must be a finite number, a bound of the force")
-        if not low < high:
-            raise UsageError(f"low={brief(low)} must be below high={brief(high)}")
+        if not low < 0 < high:  # else no policy keeps the mass at rest
+            raise UsageError(f"low={brief(low)} must be below 0 and high={brief(high)} above 0, forces to either side")
         self.action_space = spaces.Box(float(low), float(high), (1,), np.float32)
         self._x = np.zeros(2)
         self._force = 0.0

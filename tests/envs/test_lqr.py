@@ -137,6 +137,12 @@ def test_forces_outside_the_box_are_clipped_and_reported(env_id, force, felt):
     assert info["action_clipped"] == (felt != force)
 
 
+@pytest.mark.parametrize(("low", "high"), [(1, 2), (-2, -1), (0, 1), (-1, 0), (1, -1)])
+def test_forces_must_be_possible_to_either_side(low, high):
+    with refuses(UsageError, f"low={low} high={high}"):
+        LQR(low, high)
+
+
 @pytest.mark.parametrize("state", [[0.5], [np.nan, 0], [1, 2, 3]])
 def test_an_initial_state_must_be_two_finite_numbers(state):
     with refuses(UsageError, "two"):
