@@ -6,6 +6,7 @@ compiler's NumPy interpreter, so that it needs no processor with bfloat16 instru
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,23 +14,30 @@ import tensorflow as tf
 from ddpg.compiler.interpreter import interpret
 from ddpg.compiler.ir import PRECISIONS, Node, Program, Unsupported
 from ddpg.compiler.lowering import lower
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean
 
 ROUNDED = tuple(name for name in PRECISIONS if name != "float32")
 
 
-def leaks(loss: tf.Tensor | list, variables: list, constants: Sequence[tf.Tensor] = ()) -> list[str]:
+def leaks(loss: tf.Tensor | list, variables: tf.Variable | list, constants: Any = ()) -> list[str]:
     """Return the names of the variables that a gradient of ``loss`` reaches in its graph.
 
     Args:
         loss: a tensor, or several.
-        variables: variables that should be out of reach, such as ``critic.target_variables``.
-        constants: tensors through which no gradient passes.
+        variables: variables that should be out of reach, such as ``critic.target_variables``; one, or several.
+        constants: a tensor through which no gradient passes, or several.
 
     Returns:
         Names of the variables for which ``tf.gradients`` finds a path; empty if there is none.
+
+    Raises:
+        UsageError: if an argument holds something else than tensors and variables.
     """
-    gradients = tf.gradients(loss, variables, stop_gradients=[*constants])
+    losses, variables, stops = (tf.nest.flatten([given]) for given in (loss, variables, constants))
+    for given in (*losses, *variables, *stops):  # tf.gradients finds no gradient from a number or to a name
+        if not tf.is_tensor(given):
+            raise UsageError(f"leaks takes tensors and variables of a graph, and got {brief(given)}")
+    gradients = tf.gradients(losses, variables, stop_gradients=stops)
     return [variable.name for variable, gradient in zip(variables, gradients, strict=True) if gradient is not None]
 
 
@@ -45,14 +53,19 @@ def compare(gradients: Mapping[str, Sequence], reference: str | Sequence) -> dic
         ``{path: largest absolute difference over all elements}``.
 
     Raises:
-        UsageError: if ``reference`` is not one of the paths, or the lists differ in length or shapes.
+        UsageError: if ``reference`` is not one of the paths, or the lists hold something else or differ in length or
+            shapes.
     """
+    if not isinstance(gradients, Mapping):
+        raise UsageError(f"gradients={brief(gradients)} must be a dict of lists of gradients, by path")
     if isinstance(reference, str):
         if reference not in gradients:
             hint = did_you_mean(reference, gradients)
             raise UsageError(f"reference={reference!r} is not one of the paths {list(gradients)}{hint}")
         reference = gradients[reference]
-    arrays, expected = _evaluated([{name: _values(name, g) for name, g in gradients.items()}, _values("", reference)])
+    arrays, expected = _evaluated(
+        [{name: _values(name, g) for name, g in gradients.items()}, _values("reference", reference)]
+    )
     shapes = [array.shape for array in expected]
     for name, values in arrays.items():
         if [array.shape for array in values] != shapes:
@@ -109,7 +122,13 @@ def finite_difference(
 
 
 def _values(name: str, gradients: Sequence) -> list:
-    values = [gradient[0] if isinstance(gradient, tuple) else gradient for gradient in gradients]
+    several = isinstance(gradients, list | tuple | np.ndarray)
+    values = [gradient[0] if isinstance(gradient, tuple) else gradient for gradient in gradients] if several else []
+    if not several or any(isinstance(value, list | tuple | str) for value in values):
+        raise UsageError(
+            f"{name!r} has the gradients {brief(gradients)}, expected a list of arrays, of tensors or of pairs "
+            "(gradient, variable), one for each variable"
+        )
     if any(value is None for value in values):
         raise UsageError(f"{name!r} has no gradient for some variable (None): the path does not reach it")
     return values

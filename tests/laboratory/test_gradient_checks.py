@@ -45,8 +45,31 @@ def test_compare_refuses_gradients_that_do_not_match(graph):
         gradient_checks.compare({"one": one, "other": [*one, *one]}, "one")
     with refuses(UsageError, "reach"):
         gradient_checks.compare({"one": one, "other": [(None, "variable")]}, "one")
+    with refuses(UsageError, "'one' list"):
+        gradient_checks.compare({"one": tf.zeros(2)}, one)
     with refuses(UsageError, "session"):
         gradient_checks.compare({"one": [tf.zeros(2)]}, one)
+
+
+@pytest.mark.parametrize("wrong", [1.0, None, [[np.zeros(2)]], ["name"], [([np.zeros(2)], "variable")]])
+def test_compare_refuses_other_than_lists_of_gradients(wrong):
+    with refuses(UsageError, "'one' list"):
+        gradient_checks.compare({"one": wrong}, [np.zeros(2)])
+    with refuses(UsageError, "'reference' list"):
+        gradient_checks.compare({"one": [np.zeros(2)]}, wrong)
+    with refuses(UsageError, "dict"):
+        gradient_checks.compare([wrong], [np.zeros(2)])
+
+
+def test_leaks_takes_one_or_several_and_refuses_what_has_no_gradient(graph):
+    x, y = (tf.compat.v1.get_variable(name, [2]) for name in "xy")
+    total, other = tf.reduce_sum(x), tf.reduce_sum(y)
+    assert gradient_checks.leaks(total, x) == gradient_checks.leaks([total], (x, y)) == ["x:0"]
+    assert gradient_checks.leaks([total, [other]], [[y], [x]]) == ["y:0", "x:0"]
+    assert gradient_checks.leaks(total + other, [x, y], total) == ["y:0"]
+    for wrong in ((total, ["x:0"]), (1.0, [x]), (None, x), (total, x, None)):
+        with refuses(UsageError, "tensors"):
+            gradient_checks.leaks(*wrong)
 
 
 def test_finite_difference_by_hand():
