@@ -70,6 +70,7 @@ def write_aside(path: Path) -> Iterator[Path]:
         try:
             with with_filename(temporary):
                 yield temporary
+                _flush(temporary)
                 check_export_path(path)  # again: a file that has appeared there since must not be replaced
                 _replace(temporary, path)
                 _sweep_abandoned(target)
@@ -109,6 +110,14 @@ def _sweep_abandoned(target: Path) -> None:
         with contextlib.suppress(OSError):  # another export has removed it
             if set(os.listdir(folder)) <= {target.name} and time.time() - folder.lstat().st_mtime > _ABANDONED:
                 shutil.rmtree(folder)
+
+
+def _flush(export: Path) -> None:
+    """Flush an export's files to disk: a power cut after it was renamed would otherwise leave them empty."""
+    for path in (export, *export.rglob("*")):
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
 
 
 def _replace(complete: Path, path: Path) -> None:

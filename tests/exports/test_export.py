@@ -571,6 +571,22 @@ def test_a_file_is_replaced_without_a_moment_in_which_it_is_missing(tmp_path, mo
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("kind", ["savedmodel", "tflite"])
+def test_all_files_are_flushed_before_the_old_export_is_replaced(kind, agents, tmp_path, monkeypatch):
+    path, flushed = agents["box"].export(tmp_path / "policy", kind), set()
+
+    def recording_fsync(descriptor):
+        flushed.add(os.fstat(descriptor).st_ino)
+        assert path.stat().st_ino == old
+
+    old = path.stat().st_ino
+    monkeypatch.setattr(os, "fsync", recording_fsync)
+    agents["box"].export(path, kind)
+    files = {file.stat().st_ino for file in (path, *path.rglob("*")) if file.is_file()}
+    assert files
+    assert files <= flushed
+
+
 @pytest.mark.parametrize("kind", ["numpy", "tflite"])
 def test_an_export_may_have_any_name(kind, agents, tmp_path):
     agents["box"].export(tmp_path / "old", kind)
