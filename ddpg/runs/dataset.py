@@ -205,22 +205,21 @@ def _checked(where: str, arrays: Mapping[str, np.ndarray], names: Mapping[str, s
 
 
 def _minari_folder(source: str) -> Path:
-    """Return the folder of a data set, or refuse ``source`` if Minari is not installed or it has none."""
+    """Return the folder of a data set; refuse a ``source`` that is no name, or that Minari does not have here."""
+    name = source.removeprefix(MINARI)
+    if not re.fullmatch(r"[\w-]{1,200}(/[\w-]{1,200})*", name):  # as Minari has them: no path, no space
+        raise UsageError(
+            f"dataset={brief(source)} is no name of a Minari data set, of letters, digits, _, - and /, such as "
+            f"{MINARI}D4RL/pen/human-v2"
+        )
     import_optional("minari", f"dataset={brief(source)}", "install the extra 'minari', or give an .npz file")
     from minari.storage import get_dataset_path
 
-    name = source.removeprefix(MINARI)
     folder = Path(get_dataset_path(name)) / "data"
-    if not name or not folder.is_dir():
-        here = _versions(name, folder.parent) if name else []
-        raise UsageError(
-            f"{source} is not on this machine; "
-            + (
-                f"it has {', '.join(here)}"
-                if here
-                else f"get it with: minari download {brief(name, quotes=False)} (which needs pip install 'minari[hf]')"
-            )
-        )
+    if not folder.is_dir():
+        here = ", ".join(_versions(name, folder.parent))
+        get = f"get it with: minari download {name} (which needs pip install 'minari[hf]')"
+        raise UsageError(f"{source} is not on this machine; {f'it has {here}' if here else get}")
     return folder
 
 
