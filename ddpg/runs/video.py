@@ -134,6 +134,7 @@ class VideoWriter:
                 fps=self._rate,
                 macro_block_size=2,
                 quality=7,
+                ffmpeg_log_level="error",  # older ones warn of widths that are no multiple of 32
                 output_params=["-f", "mp4"],  # the path may have another suffix
             )
             self._writer.send(None)

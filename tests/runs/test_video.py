@@ -138,11 +138,12 @@ def test_substeps_are_in_the_video(tmp_path):
         assert image.info["duration"] == 50  # 20 frames a second
 
 
-def test_mp4_holds_every_frame(tmp_path):
+def test_mp4_holds_every_frame(tmp_path, capfd):
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     env = Drawn(length=12)
     env.render = lambda: np.full((21, 31, 3), 15 * env.step_number, np.uint8)  # odd sizes lose a row and a column
     ddpg.record(Still(), env, tmp_path / "a.mp4")
+    assert capfd.readouterr().err == ""
     assert list(tmp_path.iterdir()) == [tmp_path / "a.mp4"]
     frames = imageio_ffmpeg.read_frames(str(tmp_path / "a.mp4"))
     about = next(frames)
