@@ -39,12 +39,12 @@ def temporary_path(path: Path) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, and rename the file that the block writes there to ``path``.
+    """Yield a temporary path of this process's own, and rename the file that the block writes there to ``path``.
 
     If the block raises an exception, the temporary file is deleted and the file at ``path`` stays as it was. An
     ``OSError`` about the temporary file names ``path`` instead.
     """
-    temporary = temporary_path(path)
+    temporary = temporary_path(path.with_name(f"{path.name}.{os.getpid()}"))
     try:
         yield temporary
         os.replace(temporary, path)

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 from matplotlib.figure import Figure
@@ -119,3 +121,13 @@ def test_a_file_at_the_folders_path_is_reported_with_the_full_path(tmp_path):
 def test_text_is_written_without_newline_translation(tmp_path):
     atomic_write.write_text(tmp_path / "a", "∇\r\n1\n")
     assert (tmp_path / "a").read_bytes() == "∇\r\n1\n".encode()
+
+
+def test_two_processes_can_write_one_file_at_once(tmp_path):
+    write = "import pathlib; from ddpg.checkpoints import atomic_write as a; a.write_text(pathlib.Path('x'), 'his')"
+    with atomic_write.replacing(tmp_path / "x") as temporary:
+        temporary.write_text("half of mine")
+        subprocess.run([sys.executable, "-c", write], cwd=tmp_path, check=True)
+        assert (tmp_path / "x").read_text() == "his"
+        assert temporary.read_text() == "half of mine"
+    assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("x", "half of mine")]
