@@ -127,8 +127,11 @@ class CellFolder:
 
     @property
     def failure_reason(self) -> str:
-        """The reason why the cell failed, as recorded in its folder."""
-        record = read_record(self.failed, "remove it, and the study goes on with the cell")
+        """The reason why the cell failed, as recorded in its folder; if the record is damaged, that it is."""
+        try:
+            record = read_record(self.failed, "the reason is lost")
+        except FileFault as fault:
+            return str(fault)
         return safe_json.one_line(str(record.get("why"))) if isinstance(record, dict) else "unknown"
 
     @property

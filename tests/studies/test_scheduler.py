@@ -244,9 +244,20 @@ def test_a_damaged_file_of_a_cell_is_refused_by_name(text, stubbed):
     cell_folder.final.write_text(text)
     with refuses(FileFault, "final.json"):
         cell_folder.evaluated  # noqa: B018
-    cell_folder.failed.write_text("hello")
-    with refuses(FileFault, "failed.json"):
-        cell_folder.failure_reason  # noqa: B018
+
+
+def test_a_damaged_record_of_a_failure_does_not_keep_other_cells_from_running(stubbed, capsys):
+    study = stubbed([0, 1])
+    damaged = study.cell_folders[0]
+    damaged.path.mkdir(parents=True)
+    damaged.failed.write_text('{"why":')
+    outcome = run(study)
+    assert (outcome.finished, [*outcome.failed]) == (1, ["Pendulum-v1 plain seed 0"])
+    told = capsys.readouterr().err
+    assert f"seed 0: failed before: {damaged.failed} is not readable as JSON" in told
+    assert "the reason is lost; --retry tries it again" in told
+    assert damaged.failed.read_text() == '{"why":'
+    assert run(study, retry=True).finished == 2
 
 
 @pytest.mark.parametrize(
