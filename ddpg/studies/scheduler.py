@@ -191,9 +191,9 @@ class Scheduler:
 
     def _record_failure(self, folder: CellFolder, why: str, record: bool) -> None:
         self.failed[folder] = why
+        self._say(f"{folder.cell}: failed: {why}; its log: {folder.log}")
         if record:
             atomic_write.write_text(folder.failed, json.dumps({"why": why}) + "\n")
-        self._say(f"{folder.cell}: failed: {why}; its log: {folder.log}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +234,13 @@ def run_study(
         KeyboardInterrupt: if a stop was requested before; nothing is written then.
     """
     engine.check()
-    with locked_folder(root, study_resume_hint(study, root, groups, engine, retry)) as request:
+    left: list[CellFolder] = []
+
+    def again() -> str:
+        """Return the command that goes on, also with the cells that failed meanwhile, as they do on a full disk."""
+        return study_resume_hint(study, root, groups, engine, retry or any(folder.failed.exists() for folder in left))
+
+    with locked_folder(root, again) as request:
         write_study(root, study, groups)
         folders = [CellFolder(root, cell) for cell in cells_of(groups)]
         states = {folder: folder.state for folder in folders}
@@ -263,12 +269,12 @@ def run_study(
 
 
 @contextlib.contextmanager
-def locked_folder(root: Path, again: str) -> Iterator[signals.StopRequest]:
+def locked_folder(root: Path, again: Callable[[], str]) -> Iterator[signals.StopRequest]:
     """Make and lock the folder of a study or a tuning until the block ends, and yield the stop request.
 
     Args:
         root: the folder.
-        again: the command that resumes the study or the tuning.
+        again: returns the command that resumes the study or the tuning.
 
     Raises:
         KeyboardInterrupt: if a stop was requested before; nothing is made then.
@@ -279,8 +285,9 @@ def locked_folder(root: Path, again: str) -> Iterator[signals.StopRequest]:
         if request.number is not None:
             raise KeyboardInterrupt(request.resumable())
         root.mkdir(parents=True, exist_ok=True)
-        with run_lock(root), file_faults(f"what has finished is kept; with that put right, go on with: {again}"):
-            request.answer, request.resumable = STOP_MESSAGE, lambda: f"go on with: {again}"
+        go_on = "what has finished is kept; with that put right, go on with: "
+        with run_lock(root), file_faults(lambda: go_on + again()):
+            request.answer, request.resumable = STOP_MESSAGE, lambda: f"go on with: {again()}"
             yield request
 
 

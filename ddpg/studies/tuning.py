@@ -221,7 +221,7 @@ def run_tuning(
     engine.check()
     if engine.name == "slurm" and engine.jobs is None:
         engine = dataclasses.replace(engine, jobs=_JOBS_ON_SLURM)
-    with locked_folder(root, shlex.join(again)) as request:
+    with locked_folder(root, lambda: shlex.join(again)) as request:
         write_plan(root, plan)
         trials = Trials(root / JOURNAL, plan.fields, plan.tuning_seed, plan.pruning)
         base_first = trials.enqueue_base(plan.base.options)

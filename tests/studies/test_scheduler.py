@@ -302,16 +302,18 @@ def test_a_signal_while_the_cells_are_checked_begins_nothing(stubbed, monkeypatc
     assert not study.root.exists()
 
 
-def test_a_file_that_cannot_be_written_says_what_is_kept_and_how_to_go_on(stubbed):
-    study = stubbed([0, 1])
+@pytest.mark.parametrize(("first", "retry"), [(0, ""), (7, " --retry")])
+def test_a_file_that_cannot_be_written_says_what_is_kept_and_how_to_go_on(first, retry, stubbed):
+    """Also with a cell that has failed before, whose reason may have been the same full disk."""
+    study = stubbed([first, 1])
     (study.root / "plain").mkdir(parents=True)
     (study.root / "plain" / "1").touch()  # in place of a folder
-    with refuses(FileFault, "plain/1 finished kept", f"ddpg study {study.file} --root {study.root}") as caught:
+    with refuses(FileFault, "plain/1 finished kept") as caught:
         run(study, jobs=1)
-    assert "nothing else" not in str(caught.value)
+    assert str(caught.value).endswith(f"go on with: ddpg study {study.file} --root {study.root}{retry}")
     (study.root / "plain" / "1").unlink()
-    run(study)
-    assert len(study.calls) == 2
+    run(study, retry=bool(retry))
+    assert len(study.calls) == (3 if retry else 2)
 
 
 def test_an_interrupted_retry_goes_on_with_a_retry(stubbed, monkeypatch, capsys):
