@@ -161,7 +161,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
 
     trials: int = option(50, "total number of trials, earlier ones included", at_least=1)
     total_timesteps: int | None = option(
-        None, "environment steps of each seed of a trial; none: the preset's", at_least=1
+        None, "environment steps of each seed of a trial; none: the preset's", at_least=1, at_most=2**53
     )
     seeds: int = option(1, "seeds per trial: 0, 1, ...; its value is their mean", at_least=1, at_most=10_000)
     fresh_seeds: int = option(
@@ -180,9 +180,12 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
     tuning_seed: int = option(0, "seed of the search", at_least=0)
     prune: bool = option(True, "stop trials early that are worse than the median of the others")
     evaluation_interval: int | None = option(
-        None, "steps between evaluations; none: a tenth of all, or more where that would cut episodes", at_least=1
+        None,
+        "steps between evaluations; none: a tenth of all, or more where that would cut episodes",
+        at_least=1,
+        at_most=2**53,
     )
-    evaluation_episodes: int = option(10, "episodes per evaluation", at_least=1)
+    evaluation_episodes: int = option(10, "episodes per evaluation", at_least=1, at_most=100_000)
     root: str | None = option(
         None,
         "where trials are kept and resumed; none: tuning/ENV",

@@ -59,9 +59,9 @@ class Settings(Options):
     """Training settings of cells, for a whole study or for one of its environments."""
 
     seeds: tuple[int, ...] = option((0,), "the seeds; in TOML also their number, counted from 0")
-    total_timesteps: int | None = option(None, "environment steps; none: as the preset")
-    evaluation_interval: int | None = option(None, "steps between evaluations; none: as ddpg train")
-    evaluation_episodes: int = option(10, "episodes per evaluation")
+    total_timesteps: int | None = option(None, "environment steps; none: as the preset", at_most=2**53)
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: as ddpg train", at_most=2**53)
+    evaluation_episodes: int = option(10, "episodes per evaluation", at_most=100_000)
     final_episodes: int = option(0, "episodes of the evaluation after training; 0: no such evaluation")
     n_envs: int = option(1, "number of environments stepped together")
     vectorization: str = option("sync", "how several environments are stepped", VECTORIZATIONS)

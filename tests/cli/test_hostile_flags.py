@@ -154,6 +154,9 @@ def test_all_hostile_values_of_train_and_tune(name, flag, valid_arguments, no_wo
         ("tune", ["--trials", "1000", "--seeds", "1000"]),
         ("tune", ["--seeds", "1000000000"]),
         ("tune", ["--fresh-seeds", "1000000000"]),
+        ("tune", ["--total-timesteps", "9007199254740993"]),
+        ("tune", ["--evaluation-interval", "9007199254740993"]),
+        ("tune", ["--evaluation-episodes", "100001"]),
     ],
 )
 def test_absurd_sizes_of_studies_are_refused(command, flags, valid_arguments, no_work, capsys):
