@@ -31,6 +31,7 @@ STOP_MESSAGE = (
 )
 _MAX_RESTARTS = 3  # how often a cell is restarted because its machine was lost
 _POLL_INTERVAL = 0.1  # seconds between polls of the processes
+_SILENCE = 3600.0  # seconds without a row or a line of a running cell, upon which the user is told
 _LONGEST_MESSAGE = 20  # lines of an exception's message; more are output that came after it
 
 
@@ -73,6 +74,8 @@ class Scheduler:
         self._lost: collections.Counter[CellFolder] = collections.Counter()
         self._ended_early: set[CellFolder] = set()
         self._said_unavailable = False  # whether the user knows that the cluster does not answer
+        self._news: dict[CellFolder, tuple[float, float]] = {}  # when its files were written, and when that was seen
+        self._checked_at = 0.0
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Run the cells; call ``look`` in every round."""
@@ -88,6 +91,7 @@ class Scheduler:
                     self._terminate_all()
                 for job in [job for job in self.running.values() if job.process.poll() is not None]:
                     self._on_exit(job)
+                self._tell_of_silence()
                 look()
                 if self._request.number is not None and not self.running:
                     return
@@ -156,6 +160,22 @@ class Scheduler:
             words = dict.fromkeys(words, "its job of before is followed")
         self.running[folder] = Job(folder, stage, self._engine.start(folder), log_start)
         self._say(f"{folder.cell}: {words[stage]}")
+
+    def _tell_of_silence(self) -> None:
+        """Say which running cells have written nothing for long; only the user can know whether they hang."""
+        now = time.monotonic()
+        if now - self._checked_at < _SILENCE / 60:
+            return
+        self._checked_at = now
+        for folder, job in self.running.items():
+            written, seen = self._news.get(folder, (0.0, now))
+            newest = now if job.process.waiting else folder.written_at
+            if newest == written and now - seen < _SILENCE:
+                continue
+            if newest == written:
+                told = f"no news for {_SILENCE / 60:.0f} minutes; its environment may hang"
+                self._say(f"{folder.cell}: {told}; its log: {folder.log}")
+            self._news[folder] = newest, now
 
     def _terminate_all(self) -> None:
         # Those in a queue first, so that none of them begins meanwhile.

@@ -77,6 +77,12 @@ class CellFolder:
         return max(self.saved, int(rows[-1]["timesteps"]) if rows else 0)
 
     @property
+    def written_at(self) -> float:
+        """When the log or a table of the newest run was last written, in seconds since the epoch; 0: never."""
+        tables = (self.run or self.path).glob("*.csv")
+        return max((path.stat().st_mtime for path in (self.log, *tables) if path.exists()), default=0.0)
+
+    @property
     def evaluations(self) -> list[dict[str, str]]:
         """The rows of the newest run's evaluations so far, see :meth:`up_to_goal`."""
         return self.up_to_goal(self._table("evaluations.csv"))

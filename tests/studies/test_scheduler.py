@@ -357,6 +357,43 @@ def test_cells_are_terminated_before_a_second_signal_ends_the_command(stubbed):
     assert request.before_end is signals.ignore
 
 
+class Endless(cell_process.Process):
+    """A cell that runs until it is asked to end, or waits in a queue."""
+
+    def __init__(self, waiting):
+        self._waiting = waiting
+
+    waiting = property(lambda self: self._waiting)
+
+    def poll(self):
+        return self.returncode
+
+    def terminate(self):
+        self.returncode = 143
+
+
+def test_a_cell_without_news_is_told_of_every_hour(stubbed, monkeypatch):
+    """A cell that writes, or waits in a queue, is not."""
+    study, request, messages, minutes = stubbed(3), signals.StopRequest(), [], [0]
+    silent, writing, queued = study.cell_folders
+    ours = scheduler_of(study, messages.append, request)
+    ours._waiting.clear()
+    for folder in study.cell_folders:
+        train_by_hand(folder, [1.0])
+        ours.running[folder] = scheduler.Job(folder, "train", Endless(folder is queued), 0)
+
+    def let_ten_minutes_pass(_):
+        minutes[0] += 10
+        os.utime(writing.run / "metrics.csv", (0, 1e10 + minutes[0]))
+        request.number = signal.SIGTERM if minutes[0] == 150 else None
+
+    monkeypatch.setattr(scheduler.time, "monotonic", lambda: 60.0 * minutes[0])
+    monkeypatch.setattr(scheduler.time, "sleep", let_ten_minutes_pass)
+    ours.run()
+    told = f"{silent.cell}: no news for 60 minutes; its environment may hang; its log: {silent.log}"
+    assert messages == [told, told] + [f"{folder.cell}: interrupted at step 100" for folder in study.cell_folders]
+
+
 def test_an_error_in_the_scheduler_terminates_the_cells(stubbed):
     study = stubbed([8])
     scheduler = scheduler_of(study)
