@@ -144,8 +144,12 @@ def trimmed_mean(values: np.ndarray, cut: float, axis: int) -> np.ndarray:
     return np.sort(values, axis).take(range(left_out, count - left_out), axis).mean(axis)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def centre_and_interval(values: np.ndarray, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the measure of ``[seeds, T]`` and the ends of its 95 % bootstrap interval, each ``[T]``."""
+    """Return the measure of ``[seeds, T]`` and the ends of its 95 % bootstrap interval, each ``[T]``.
+
+    Where a value is infinite, the results can be NaN.
+    """
     if len(values) == 1:
         return values[0], values[0], values[0]
     cut = 0.25 if measure == "iqm" else 0.0

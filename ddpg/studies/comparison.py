@@ -36,6 +36,7 @@ def estimate(values: Sequence[float], measure: str) -> Estimate:
     return Estimate(*(float(one[0]) for one in centre_and_interval(np.array(values)[:, None], measure)))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def paired_difference(one: Sequence[float], other: Sequence[float]) -> Estimate:
     """Return the mean over seeds of ``one[i] - other[i]``, with a percentile bootstrap interval over the seeds.
 

@@ -1,6 +1,8 @@
 """Comparison of configurations: means, paired differences, probability of improvement, intervals, and the verdict."""
 
 import dataclasses
+import math
+import warnings
 
 import numpy as np
 import pytest
@@ -31,6 +33,15 @@ def test_the_interval_of_a_mean_is_within_the_range_of_the_seeds():
 def test_equal_differences_have_an_interval_of_width_zero():
     """However far apart the returns of the seeds are."""
     assert paired_difference([10.0, 200.0, -70.0], [7.0, 197.0, -73.0]) == Estimate(3.0, 3.0, 3.0)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_infinite_returns_are_estimated_without_warnings(value):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert estimate([value, 1.0], "mean").mean == value
+        assert paired_difference([value, 2.0], [1.0, 1.0]).mean == value
+        assert math.isnan(paired_difference([value, 2.0], [value, 1.0]).mean)
 
 
 def test_seeds_are_resampled_as_pairs():
