@@ -9,6 +9,7 @@ since then; a constant added to every return does not change them as long as the
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from ddpg.runs.found_runs import Run
 LEARNED, DIPPED = 0.8, 0.6  # levels: a run has learned once it reaches the first, and dips when below the second
 AGAINST = ("steps", "seconds")
 MEASURES = {"iqm": "interquartile mean", "mean": "mean"}
-_POINTS = 200  # at most, of a curve whose seeds were evaluated at different times
+_POINTS = 2000  # of a curve over several seeds, at most: more than a picture has columns of pixels
 _RESAMPLES = 2000
 # Fields of config.json that are not options of the agent, but change the measured returns or seconds.
 _RUN_SETTINGS = (
@@ -67,8 +68,9 @@ def learning_curves(
     other seeds were evaluated later.
 
     A curve covers the times that all of its seeds have reached, with linear interpolation between the evaluations of
-    each seed. The interval is the percentile bootstrap over seeds (Agarwal et al. 2021, arXiv 2108.13264), which never
-    leaves the range of their returns.
+    each seed. Seeds that share no time with most of the others are left out; if every seed has a single evaluation, the
+    curve is a point at the last of them. The interval is the percentile bootstrap over seeds (Agarwal et al. 2021,
+    arXiv 2108.13264), which never leaves the range of their returns.
 
     Args:
         runs: the runs, from :func:`ddpg.runs.found_runs.find_runs`.
@@ -93,13 +95,14 @@ def learning_curves(
     if names is None:
         for one in without:
             print_to_stderr(printable(f"left out: {one}"))
-        groups = {
-            (env_id, label): _newest_per_seed(f"{env_id}, {label}", members)
-            for (env_id, label), members in groups.items()
-        }
-        for (env_id, label), members in groups.items():
-            _print_earlier_end(f"{env_id}, {label}", members, against)
-    return [_curve(env_id, label, members, against, measure) for (env_id, label), members in groups.items()]
+    curves = []
+    for (env_id, label), members in groups.items():
+        what = f"{env_id}, {label}"
+        seeds = _with_common_time(what, _newest_per_seed(what, members) if names is None else members, against)
+        if names is None:
+            _print_earlier_end(what, seeds, against)
+        curves.append(_curve(env_id, label, seeds, against, measure))
+    return curves
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -154,8 +157,9 @@ def centre_and_interval(values: np.ndarray, measure: str) -> tuple[np.ndarray, n
         return values[0], values[0], values[0]
     cut = 0.25 if measure == "iqm" else 0.0
     chosen = np.random.default_rng(0).integers(0, len(values), (_RESAMPLES, len(values)))
-    resampled = trimmed_mean(values[chosen], cut, axis=1)
-    low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
+    parts = np.array_split(values, math.ceil(values.shape[1] / 100), axis=1)  # all resamples at once would be large
+    resampled = (trimmed_mean(part[chosen], cut, axis=1) for part in parts)
+    low, high = np.concatenate([np.percentile(part, [2.5, 97.5], axis=0) for part in resampled], axis=1)
     return trimmed_mean(values, cut, axis=0), low, high
 
 
@@ -164,8 +168,8 @@ def _curve(env_id: str, label: str, runs: Sequence[Run], against: str, measure: 
     grid = np.unique(np.concatenate(times))
     grid = grid[(grid >= max(t[0] for t in times)) & (grid <= min(t[-1] for t in times))]
     if len(grid) > _POINTS and len(runs) > 1:
-        grid = np.linspace(grid[0], grid[-1], _POINTS)
-    if not len(grid):  # the seeds' time ranges do not overlap: take the latest first evaluation
+        grid = grid[np.linspace(0, len(grid) - 1, _POINTS).round().astype(int)]
+    if not len(grid):  # each seed has a single evaluation, at another time
         grid = np.array([max(t[0] for t in times)])
     values = np.stack([np.interp(grid, t, run.returns) for t, run in zip(times, runs, strict=True)])
     return Curve(env_id, label, len(runs), grid, *centre_and_interval(values, measure))
@@ -209,6 +213,22 @@ def _newest_per_seed(what: str, runs: Sequence[Run]) -> list[Run]:
             told = f"{what}: seed {seed} is counted once, by the newest run, {newest.path}; left out: {others}"
             print_to_stderr(printable(told))
         kept.append(newest)
+    return kept
+
+
+def _with_common_time(what: str, runs: list[Run], against: str) -> list[Run]:
+    """Return the largest set of runs that share a time, and print the runs that are left out."""
+    spans = [(times[0], times[-1]) for times in (run.times(against) for run in runs)]
+    if all(begin == end for begin, end in spans):
+        return runs
+    common = max((begin for begin, _ in spans), key=lambda time: sum(begin <= time <= end for begin, end in spans))
+    kept = []
+    for run, (begin, end) in zip(runs, spans, strict=True):
+        if begin <= common <= end:
+            kept.append(run)
+        else:
+            told = f"{what}: left out: {run.path}, whose evaluations end before or begin after those of other seeds"
+            print_to_stderr(printable(told))
     return kept
 
 

@@ -117,6 +117,47 @@ def test_a_single_run_is_drawn_with_all_of_its_evaluations(tmp_path):
     assert [*curve.centre] == [*curve.low] == [*curve.high] == returns
 
 
+def test_a_curve_of_several_seeds_has_all_of_their_evaluations(tmp_path):
+    """One dip among 301 evaluations of each; the times of the seeds alternate."""
+    returns = [100.0] * 301
+    returns[100] = 0.0
+    for seed in range(2):
+        steps = [100 * (index + 1) + seed for index in range(301)]
+        write_run(tmp_path, seed, returns, seed=seed, steps=steps)
+    (curve,) = learning_curves(find_runs([tmp_path]), measure="mean")
+    assert curve.times.tolist() == [step + seed for step in range(100, 30_200, 100) for seed in range(2)][1:-1]
+    assert curve.centre.min() == pytest.approx(0.5, abs=0.01)
+    assert len(curve.low) == len(curve.high) == len(curve.times)
+
+
+def test_of_very_many_times_those_that_are_drawn_are_spread_over_the_curve(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path, seed, [float(step) for step in range(4999)], seed=seed)
+    (curve,) = learning_curves(find_runs([tmp_path]))
+    assert (len(curve.times), curve.times[0], curve.times[-1]) == (2000, 100, 499_900)
+    assert set(np.diff(curve.times)) == {200, 300}
+    np.testing.assert_array_equal(curve.centre, curve.times / 100 - 1)
+
+
+def test_a_seed_without_a_common_time_is_left_out_and_named(tmp_path, capsys):
+    together = [write_run(tmp_path, seed, [1.0, 2.0, 3.0], seed=seed) for seed in range(2)]
+    later = write_run(tmp_path, 2, [7.0, 8.0], seed=2, steps=[400, 500])
+    for names in (None, ["a"] * 3):
+        (curve,) = learning_curves(find_runs([tmp_path]), names=names)
+        assert (curve.seeds, curve.times.tolist(), curve.centre.tolist()) == (2, [100, 200, 300], [1, 2, 3])
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"left out: {later}, " in line
+    learning_curves(find_runs(together))
+    assert capsys.readouterr().err == ""
+
+
+def test_single_evaluations_at_different_times_are_one_point(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path, seed, [1.0 + seed], seed=seed, steps=[100 + seed])
+    (curve,) = learning_curves(find_runs([tmp_path]), measure="mean")
+    assert (curve.seeds, curve.times.tolist(), curve.centre.tolist()) == (2, [101], [1.5])
+
+
 def test_over_seconds_the_run_that_takes_the_fewest_ends_the_curve(tmp_path, capsys):
     """It may be the one with the most steps."""
     slow = write_run(tmp_path, 1, [1.0, 2.0])
