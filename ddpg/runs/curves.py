@@ -119,7 +119,8 @@ def labels(runs: Sequence[Run]) -> list[str]:
     for run, own in zip(runs, settings, strict=True):
         others = [other for other, of in zip(settings, runs, strict=True) if of.env_id == run.env_id]
         differing = [name for name in own if any(other.get(name, own[name]) != own[name] for other in others)]
-        words = [f"{name}={format_option(own[name])}" for name in differing if name != "algorithm"]
+        told = {name: _short(own[name], [other.get(name) for other in others]) for name in differing}
+        words = [f"{name}={text}" for name, text in told.items() if name != "algorithm"]
         if "algorithm" in differing or not words:
             words.insert(0, str(own["algorithm"]))
         found.append(", ".join(words))
@@ -135,6 +136,14 @@ def format_option(value: Any) -> str:
     if value is None:
         return "none"
     return str(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _short(value: Any, others: Sequence[Any]) -> str:
+    """Return an option's value as text, a number with six digits unless one of ``others`` then reads the same."""
+    if not isinstance(value, float):
+        return format_option(value)
+    alike = any(isinstance(other, float) and other != value and f"{other:g}" == f"{value:g}" for other in others)
+    return format_option(value) if alike else f"{value:g}"
 
 
 def trimmed_mean(values: np.ndarray, cut: float, axis: int) -> np.ndarray:

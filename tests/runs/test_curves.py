@@ -218,6 +218,19 @@ def test_labels_name_the_options_that_differ(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((0.1 + 0.2, 0.00034719283746), ("0.3", "0.000347193")),
+        ((0.1 + 0.2, 0.3, 0.9), ("0.30000000000000004", "0.3", "0.9")),
+    ],
+)
+def test_labels_have_no_more_digits_than_tell_them_apart(values, texts, tmp_path):
+    for number, value in enumerate(values):
+        write_run(tmp_path, number, [1.0], gamma=value)
+    assert labels(find_runs([tmp_path])) == [f"gamma={text}" for text in texts]
+
+
+@pytest.mark.parametrize(
     ("fields", "label"),
     [
         ({"evaluation_episodes": 10}, "evaluation_episodes=10"),
