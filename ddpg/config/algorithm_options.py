@@ -235,7 +235,9 @@ class AgentConfig(Options):
         ("raise", "drop"),
     )
     step_timeout: float | None = _running(
-        None, "time limit, in seconds, of a step of environments in other processes, or none"
+        None,
+        "time limit, in seconds, of a training step of environments in other processes, or none; evaluations step an "
+        "environment in this process, which cannot be ended",
     )
 
     def __post_init__(self):
