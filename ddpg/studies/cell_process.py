@@ -59,7 +59,7 @@ class Engine(abc.ABC):
     """Runs cells on this machine or a cluster.
 
     Attributes:
-        queues: whether a started cell can wait in a queue for a long time.
+        queues: whether a started cell can wait in a queue for a long time; its job then runs all stages that are left.
     """
 
     queues = False

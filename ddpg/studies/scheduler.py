@@ -189,7 +189,8 @@ class Scheduler:
         status, stopping = job.process.returncode or 0, self._request.number is not None
         if folder in self._ended_early and status != 0:
             return
-        if folder.has_completed(job.stage):
+        # A job in a queue runs all stages, so its failure is that of the last stage it began.
+        if folder.has_completed(job.stage) and not (self._engine.queues and status != 0 and folder.stage is not None):
             if status != 0 and not stopping:
                 told = f"its results are complete, but after them its process failed: {_failure_reason(job)}"
                 self._say(f"{folder.cell}: {told}; its log: {folder.log}")

@@ -223,7 +223,8 @@ class SlurmEngine(Engine):
             return None
         except EnvironmentFault as error:
             raise EnvironmentFault(
-                f"{error}; put the options that begin with --slurm right, and start the study again"
+                f"{error}; put the options that begin with --slurm right, or if it is a limit on submitted jobs, give "
+                "--jobs, how many to submit at a time, and start the study again"
             ) from None
 
     def _listed_jobs(self) -> dict[tuple[str, int], JobState]:

@@ -100,6 +100,19 @@ def test_a_study_is_one_array_whose_jobs_train_and_evaluate(slurm, stubbed, caps
     assert len(slurm.calls("sbatch")) == 1
 
 
+@pytest.mark.usefixtures("real_node")
+def test_a_final_evaluation_that_fails_is_not_submitted_again(slurm, stubbed, capsys):
+    study = stubbed([5], "final_episodes = 30")
+    (why,) = run(study).failed.values()
+    assert why.endswith("something else was printed beside the evaluation's result (status 4)")
+    assert len(slurm.calls("sbatch")) == 1
+    assert [words[0] for words, _ in study.calls] == ["train", "evaluate"]
+    assert study.cell_folders[0].state == "failed"
+    assert "results are complete" not in capsys.readouterr().err
+    run(study, retry=True)
+    assert [words[0] for words, _ in study.calls] == ["train", "evaluate", "evaluate"]
+
+
 @pytest.mark.slow
 def test_jobs_bound_how_many_are_submitted_at_a_time(slurm, stubbed):
     study = stubbed(3)
@@ -272,7 +285,7 @@ def test_a_refusal_by_slurm_is_one_line_and_ends_the_study(slurm, stubbed):
     slurm.fails(
         "sbatch", "sbatch: error: invalid partition specified: nope\nsbatch: error: CellBatch job submission failed"
     )
-    with refuses(EnvironmentFault, "sbatch nope") as caught:
+    with refuses(EnvironmentFault, "sbatch nope --slurm --jobs") as caught:
         run(study, slurm=SlurmOptions(slurm_partition="nope"))
     assert "\n" not in str(caught.value)
     assert study.calls == []
