@@ -201,7 +201,7 @@ def check_mask(mask: Any, choices: int, terminated: bool = False, where: str = "
         UsageError: if it is not ``choices`` numbers 0 or 1, or allows nothing in a state that is not terminal.
     """
     array = np.asarray(mask)
-    if array.shape != (choices,) or array.dtype.kind not in "buif" or not np.isin(array, (0, 1)).all():
+    if array.shape != (choices,) or array.dtype.kind not in "buif" or not ((array == 0) | (array == 1)).all():
         raise UsageError(f"{where}{KEY}={brief(mask)} must be {choices} numbers, 0 or 1, one for each action")
     if not (terminated or array.any()):
         raise UsageError(
