@@ -1,6 +1,7 @@
 """Find the runs in and below directories, and read their configurations and evaluations."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -51,8 +52,10 @@ class Run:
         Raises:
             FileFault: if ``metrics.csv``, which has the seconds, is damaged or has no rows.
         """
-        if against == "steps":
-            return self.steps
+        return self.steps if against == "steps" else self._seconds
+
+    @functools.cached_property
+    def _seconds(self) -> np.ndarray:
         metrics = read_table(self.path / "metrics.csv")
         if self.rows and not metrics:
             raise FileFault(f"{self.path / 'metrics.csv'} has no rows, which have the seconds; draw its run over steps")

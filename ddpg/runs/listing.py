@@ -106,9 +106,8 @@ def _nearest_recipe(run: Run) -> tuple[str | None, dict[str, Any]]:
     def changed(base: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in used_options(own).items() if base.get(name) != value}
 
-    preset = preset_for(run.env_id, kind)
-    presets = (preset.options, preset.options_for(kind, total))
-    found: list[tuple[str | None, dict[str, Any]]] = [(None, changed(kind(**base).to_json())) for base in presets]
+    presets = _presets(run.env_id, kind, total)  # type: ignore[arg-type]  # the class has a hash, its objects none
+    found: list[tuple[str | None, dict[str, Any]]] = [(None, changed(base)) for base in presets]
     if kind is DDPGConfig:
         found += [(name, changed(_recipe(name))) for name in RECIPES]
     return min(found, key=lambda one: len(one[1]))  # on a tie the preset, which comes first
@@ -118,6 +117,13 @@ def _base_options(options: dict[str, Any]) -> type[AgentConfig] | None:
     """Return the largest built-in options class whose fields are all among the options of a custom algorithm."""
     kinds = [kind for kind in CONFIGS.values() if {field.name for field in dataclasses.fields(kind)} <= {*options}]
     return max(kinds, key=lambda kind: len(dataclasses.fields(kind)), default=None)
+
+
+@functools.cache  # runs of an environment share them, and checking their options took two fifths of a listing
+def _presets(env_id: str, kind: type[AgentConfig], total: int) -> list[dict[str, Any]]:
+    """Return all options of an environment's preset, and of the preset as a run of ``total`` timesteps uses it."""
+    preset = preset_for(env_id, kind)
+    return [kind(**options).to_json() for options in (preset.options, preset.options_for(kind, total))]
 
 
 @functools.cache
