@@ -38,7 +38,7 @@ def _sigmoid(x):
 
 def _each(function):
     """Return a function of arrays that calls one of the standard library on each number."""
-    return lambda x: np.array([function(value) for value in np.ravel(x).tolist()], x.dtype).reshape(x.shape)
+    return lambda x: np.fromiter(map(function, np.ravel(x).tolist()), x.dtype, x.size).reshape(x.shape)
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
