@@ -323,20 +323,25 @@ def test_precision_changes_the_weights_and_runs_are_reproducible():
     np.testing.assert_array_equal(narrow, learned("bfloat16"))
 
 
-@here
 @pytest.mark.parametrize(
     ("processor", "amx", "chosen"),
     [("znver5", False, "bfloat16"), ("cooperlake", False, "float32"), ("emeraldrapids", True, "bfloat16x3")],
 )
 def test_auto_chooses_the_faster_precision(processor, amx, chosen, monkeypatch, capsys):
-    """``auto`` decides by LLVM's name of the processor or by AMX; one line explains a choice of float32."""
+    """``auto`` decides by LLVM's name of the processor or by AMX; one line explains a choice of float32.
+
+    The update is then compiled in float32, which every processor has.
+    """
     native = NativeLearner
     chosen_precisions = []
     monkeypatch.setattr(jit._llvm(), "get_host_cpu_name", lambda: processor)
     monkeypatch.setattr(jit, "host_registers", lambda: RegisterFile(16, 14, bfloat16=True, amx=amx))
-    monkeypatch.setattr(
-        updater, "NativeLearner", lambda *a, **o: chosen_precisions.append(o["precision"]) or native(*a, **o)
-    )
+
+    def learner(*arguments, precision, **options):
+        chosen_precisions.append(precision)
+        return native(*arguments, **options)
+
+    monkeypatch.setattr(updater, "NativeLearner", learner)
     with agent_of("auto") as agent:
         assert isinstance(agent.updater.learner, native)
     assert chosen_precisions == [chosen]
