@@ -75,8 +75,8 @@ def check_options(
         raise refuse("atoms", f"makes an output layer of more numbers than its variables hold, {numbers}")
     if config.updates_per_step > UPDATES_PER_STEP:
         raise refuse("updates_per_step", f"is more than {UPDATES_PER_STEP}")
-    if config.batch_size * config.updates_per_call * row > MINIBATCHES:
-        size = f"{config.updates_per_call} minibatches of {config.batch_size} transitions of {row} bytes"
+    if config.batch_size * config.largest_call * row > MINIBATCHES:
+        size = f"{config.largest_call} minibatches of {config.batch_size} transitions of {row} bytes"
         raise refuse("batch_size", f"makes calls of {size}, more than {MINIBATCHES} bytes")
     if config.buffer_size * row > REPLAY:
         raise refuse("buffer_size", f"transitions of {row} bytes are more than {REPLAY} bytes")
@@ -111,9 +111,9 @@ def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows:
     stored = row * min(rows, capacity)
     if networks > there:
         raise _size_error(config, "hidden", "networks and their updates", networks, there)
-    minibatches = config.batch_size * config.updates_per_call * row
+    minibatches = config.batch_size * config.largest_call * row
     if minibatches > there:
-        what = f"the {config.updates_per_call} minibatches of a call, of {config.batch_size} transitions each"
+        what = f"the {config.largest_call} minibatches of a call, of {config.batch_size} transitions each"
         raise _size_error(config, "batch_size", what, minibatches, there)
     memory = f"a replay memory of {row} bytes a transition"
     if row * capacity > max(REPLAY, there):

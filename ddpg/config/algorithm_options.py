@@ -311,12 +311,8 @@ class AgentConfig(Options):
 
         Otherwise every call would be followed by a small one: at three updates a step 33 are due at a time, not 32.
         """
-        per_step = math.ceil(self.updates_per_step)
-        return (
-            self.updates_per_call
-            if per_step > self.updates_per_call
-            else -(-self.updates_per_call // per_step) * per_step
-        )
+        per_step = min(math.ceil(self.updates_per_step), self.updates_per_call)
+        return -(-self.updates_per_call // per_step) * per_step
 
     @property
     def joint_pass(self) -> bool:
