@@ -34,7 +34,7 @@ def schedule(program: Program, outputs: Sequence[Node]) -> list[Kernel]:
     Raises:
         Unsupported: if no order reads every variable before it is overwritten.
     """
-    order = _Order(_needed(program.stmts, outputs))
+    order = _Order(needed(program.stmts, outputs))
     kernels: list[Kernel] = []
     loop: FusedLoop | None = None
     while order.waiting:
@@ -138,7 +138,7 @@ class _Order:
                 yield self._writes[stmt.variable, stmt.version - 1], True
 
 
-def _needed(stmts: Sequence[Stmt], outputs: Sequence[Node]) -> list[Stmt]:
+def needed(stmts: Sequence[Stmt], outputs: Sequence[Node]) -> list[Stmt]:
     """Return the writes, and the values that they or the outputs depend on."""
     needed = {id(output.base) for output in outputs}
     for stmt in reversed(stmts):

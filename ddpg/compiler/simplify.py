@@ -10,16 +10,18 @@ A sum keeps its terms and their order, except for zeros. Bits can differ where d
 fused product and sum are rounded once, and where several threads split a sum over fewer rows at different places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ddpg.compiler.ir import ALL, ROWS, Node, Program, Stmt, Write, fold_elementwise
-from ddpg.compiler.schedule import CHEAP, inputs_of
+from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Node, Program, Stmt, Write, fold_elementwise
+from ddpg.compiler.schedule import CHEAP, inputs_of, needed
 
 _LEAVES = ("input", "var_read", "literal", "const")
 # Functions that are 0 where one of these inputs, given by index, is 0.
 _ZERO_WHERE = {"copy": (0,), "neg": (0,), "mul": (0, 1), "div": (0,), "relu_gradient": (0,), "tanh_gradient": (1,)}
 
 Columns = tuple[int, int]  # the first one that is read, and the end
+_Summed = tuple[Node | None, Node, Node]  # X, G and W of a sum over the rows of X ⊙ (G·Wᵀ), or of G·Wᵀ
+_Scaled = tuple[Node, Node, Node]  # X, s and t of a layer's input X·s + t
 
 
 def simplified(program: Program, outputs: Sequence[Node]) -> tuple[Program, list[Node]]:
@@ -39,6 +41,7 @@ class _Rewriter:
     def __init__(self, program: Program, outputs: Sequence[Node]):
         self.program = Program(program.precision)
         self._columns = _columns_read(program, outputs)
+        self._summed, self._scaled = _summed_products(program, outputs)
         self._values: dict[int, Node] = {}
         self._uppers: dict[int, Node | None] = {}
 
@@ -86,12 +89,15 @@ class _Rewriter:
         if old.kind == "slice":
             return program.slice(self.value(source), detail[0], detail[1] - self._read(source)[0], old.shape)
         if old.kind == "reduce_sum":
-            upper = self.upper(source) if detail in (ROWS, ALL) else None
-            return program.reduce_sum(self.value(source) if upper is None else upper, detail)
+            return self._sum_of_product(old) if id(old) in self._summed else self._sum(source, detail)
         if old.kind == "reduce_max":
             return program.reduce_max(self.value(source))
         assert old.kind == "concat", old.kind
         return program.concat(tuple(map(self.value, old.inputs)))
+
+    def _sum(self, old: Node, over: str) -> Node:
+        upper = self.upper(old) if over in (ROWS, ALL) else None
+        return self.program.reduce_sum(self.value(old) if upper is None else upper, over)
 
     def _elementwise(self, old: Node) -> Node:
         columns = low, high = self._read(old)
@@ -103,11 +109,10 @@ class _Rewriter:
 
     def _matmul(self, old: Node) -> Node:
         (one, other), (one_transposed, other_transposed) = old.inputs, old.detail
-        if one_transposed and not other_transposed:  # a sum over the rows of both
-            zero = self.upper(other) or self.upper(one)
-            if zero is not None:
-                rows = zero.shape[0]
-                return self.program.matmul(self._head(one, rows), self._head(other, rows), True, False)
+        if id(old) in self._scaled and self._is_whole(old):
+            return self._product_of_scaled(*self._scaled[id(old)], other)
+        if one_transposed and not other_transposed and (self.upper(other) or self.upper(one)):
+            return self._sum_of_outer_products(one, other)
         low, high = self._read(old)
         factor = self.value(other)
         if not other_transposed:
@@ -117,6 +122,28 @@ class _Rewriter:
         else:
             factor = self.program.slice(factor, low, 0, (high - low, factor.shape[1]))
         return self.program.matmul(self.value(one), factor, one_transposed, other_transposed)
+
+    def _sum_of_outer_products(self, one: Node, other: Node) -> Node:
+        """Return ``one``ᵀ·``other`` with all columns: a sum over the rows of both, without rows of zeros."""
+        zero = self.upper(other) or self.upper(one)
+        rows = one.shape[0] if zero is None else zero.shape[0]
+        return self.program.matmul(self._head(one, rows), self._head(other, rows), True, False)
+
+    # -- products of which only sums are read ---------------------------------------------------------
+
+    def _sum_of_product(self, old: Node) -> Node:
+        """Return the sum over the rows of G·Wᵀ or X ⊙ (G·Wᵀ): a sum over the columns of W ⊙ (the sum of G, or XᵀG)."""
+        scaled, gradient, weights = self._summed[id(old)]
+        factor = self._sum(gradient, ROWS) if scaled is None else self._sum_of_outer_products(scaled, gradient)
+        terms = self.program.elementwise("mul", self.value(weights), factor)
+        return self.program.reshape(self.program.reduce_sum(terms, COLUMNS), old.shape)
+
+    def _product_of_scaled(self, scaled: Node, scale: Node, shift: Node, gradient: Node) -> Node:
+        """Return (X·s + t)ᵀ·G, which is sᵀ ⊙ XᵀG + tᵀ ⊙ the sum of G's rows."""
+        program = self.program
+        scale, shift = (program.reshape(self.value(row), (row.shape[1], 1)) for row in (scale, shift))
+        product = program.elementwise("mul", self._sum_of_outer_products(scaled, gradient), scale)
+        return program.elementwise("add", product, program.elementwise("mul", shift, self._sum(gradient, ROWS)))
 
     # -- rows of zeros --------------------------------------------------------------------------------
 
@@ -202,6 +229,61 @@ def _columns_read(program: Program, outputs: Sequence[Node]) -> dict[int, Column
             if source.base is not source:
                 note(source.base, 0, source.base.shape[1])
     return {id(stmt): read[id(stmt)] for stmt in program.stmts if id(stmt) in read and is_narrow(stmt)}
+
+
+def _summed_products(program: Program, outputs: Sequence[Node]) -> tuple[dict[int, _Summed], dict[int, _Scaled]]:
+    """Find the products G·Wᵀ of which only sums over the rows are read, of themselves or of X ⊙ (G·Wᵀ).
+
+    Returns:
+        X (``None`` without it), G and W by the id of each sum; X, s and t by the id of each product (X·s + t)ᵀ·G.
+    """
+    stmts = needed(program.stmts, outputs)
+    readers: dict[int, list[Stmt | None]] = {id(output.base): [None] for output in outputs}
+    scaled: dict[tuple[int, int], tuple[Node, _Scaled]] = {}
+    for stmt in stmts:
+        for source in inputs_of(stmt):
+            readers.setdefault(id(source.base), []).append(stmt)
+        if isinstance(stmt, Node) and stmt.kind == "matmul" and stmt.detail == (True, False):
+            affine = _scaled_and_shifted(stmt.inputs[0])
+            if affine:
+                scaled[id(affine[0]), id(stmt.inputs[1])] = stmt, affine
+    sums: dict[int, _Summed] = {}
+    products: dict[int, _Scaled] = {}
+    for stmt in stmts:
+        if isinstance(stmt, Node) and stmt.kind == "matmul" and stmt.detail == (False, True):
+            gradient, weights = stmt.inputs
+            found = _sums_over_rows(stmt, readers)
+            keys = {(id(factor), id(gradient)) for factor in found.values() if factor is not None}
+            if keys <= scaled.keys():
+                sums |= {key: (factor, gradient, weights) for key, factor in found.items()}
+                products |= {id(product): affine for product, affine in map(scaled.__getitem__, keys)}
+    return sums, products
+
+
+def _sums_over_rows(product: Node, readers: Mapping[int, Sequence[Stmt | None]]) -> dict[int, Node | None]:
+    """Return X, or ``None`` without it, by the id of each sum over the rows; nothing if there is another reader."""
+    found: dict[int, Node | None] = {}
+    for reader in readers[id(product)]:
+        value, factor, sums = product, None, [reader]
+        if isinstance(reader, Node) and reader.detail == "mul" and product in reader.inputs:
+            value, factor, sums = reader, reader.inputs[reader.inputs[0] is product], [*readers[id(reader)]]
+        for stmt in sums:
+            if not isinstance(stmt, Node) or (stmt.kind, stmt.inputs, stmt.detail) != ("reduce_sum", (value,), ROWS):
+                return {}
+            found[id(stmt)] = factor
+    return found
+
+
+def _scaled_and_shifted(value: Node) -> tuple[Node, Node, Node] | None:
+    """Return X, s and t if ``value`` is X·s + t with rows s and t."""
+    if value.kind != "elementwise" or value.detail != "add":
+        return None
+    product, shift = value.inputs
+    if product.kind != "elementwise" or product.detail != "mul":
+        return None
+    scaled, scale = product.inputs
+    row = 1, value.shape[1]
+    return (scaled, scale, shift) if scaled.shape == value.shape and scale.shape == shift.shape == row else None
 
 
 def _unrepeated(value: Node) -> Node:

@@ -16,6 +16,7 @@ from benchmarks.speed.tasks import Task
 from ddpg import DDPGConfig
 from ddpg.compiler.ir import Program
 from ddpg.compiler.schedule import schedule
+from ddpg.config.presets import RECIPES, recipe_options
 
 ROOT = Path(__file__).parents[2]
 
@@ -202,13 +203,14 @@ def test_a_small_update_needs_the_minimum_of_operations(entry):
     assert found["product_flop"] == found["least_flop"]
 
 
-@pytest.mark.slow
-def test_a_small_joint_pass_needs_little_more_than_the_minimum():
-    """The excess is products for gradients of the inputs' γ and β; the weights' gradients contain these."""
-    norm = {"norm": "renorm", "n_critics": 2, "policy_delay": 3, "target": "none"}
-    found = count_update(DDPGConfig(**SMALL, **norm, critic="categorical", atoms=16), 3, 2)
-    more = 2 * 2 * 16 * 4 * 5 + 2 * 8 * 4 * 3 / 3
-    assert found["product_flop"] == pytest.approx(found["least_flop"] + more)
+@pytest.mark.parametrize(
+    "recipe", [name if name == "plus" else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES]
+)
+def test_every_recipe_needs_the_minimum_of_operations(recipe):
+    """Half of the output layer's gradient is 0; sums for γ and β of the inputs are part of the weights' gradient."""
+    options = recipe_options(recipe, DDPGConfig, "HalfCheetah-v5") | SMALL
+    found = count_update(DDPGConfig(**options), 3, 2)
+    assert found["product_flop"] == pytest.approx(found["least_flop"])
 
 
 @pytest.mark.slow
