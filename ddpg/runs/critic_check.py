@@ -14,6 +14,7 @@ import numpy as np
 from scipy import special
 
 from ddpg import progress
+from ddpg.checkpoints.memory_limit import memory_limit
 from ddpg.errors import UsageError, brief
 from ddpg.interaction.actions import BoxActions, unbatch
 from ddpg.interaction.env_calls import env_name
@@ -25,6 +26,7 @@ from ddpg.replay.buffer import return_steps
 from ddpg.runs.evaluation import check_action_space, pausing_learning
 
 LONGEST = 1_000  # steps of an episode before the state that is checked
+_PAIR = 32  # bytes for each pair of actions, counted twice, in the arrays that compare them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,9 +214,15 @@ def checked_options(
     Raises:
         UsageError: if one cannot work.
     """
+    actions = validate_int(actions, "actions", at_least=1)
+    if _PAIR * actions**2 > (there := memory_limit()):
+        raise UsageError(
+            f"actions={brief(actions)} is too many: all pairs of a state's actions are compared, and this machine has "
+            f"{there / 1e9:,.1f} GB of memory; give at most {math.isqrt(there // _PAIR)}"
+        )
     return (
         validate_int(states, "states", at_least=1),
-        validate_int(actions, "actions", at_least=1),
+        actions,
         float(validate_positive(disturbance, "disturbance")),
         validate_optional_int(horizon, "horizon", at_least=1),
         validate_optional_int(seed, "seed", at_least=0),
@@ -227,11 +235,15 @@ def ordered_pairs(q_values: np.ndarray, returns: np.ndarray) -> np.ndarray:
     Equal Q count as half; pairs of equal returns are left out. NaN for a row that has no other pairs.
     """
     first, second = np.triu_indices(q_values.shape[1], 1)
-    in_returns = np.sign(returns[:, first] - returns[:, second])
-    agreement = np.sign(q_values[:, first] - q_values[:, second]) * in_returns
-    counted = in_returns != 0
+
+    def share(q: np.ndarray, returned: np.ndarray) -> float:
+        in_returns = np.sign(returned[first] - returned[second])
+        agreement = np.sign(q[first] - q[second]) * in_returns
+        counted = in_returns != 0
+        return np.where(counted, (1 + agreement) / 2, 0).sum() / counted.sum()
+
     with np.errstate(invalid="ignore"):
-        return np.where(counted, (1 + agreement) / 2, 0).sum(axis=1) / counted.sum(axis=1)
+        return np.array(list(map(share, q_values, returns)))
 
 
 class _Simulation:

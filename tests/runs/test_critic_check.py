@@ -12,7 +12,8 @@ from refusals import refuses
 import ddpg
 from ddpg import DDPG, DDPGConfig, UsageError, progress
 from ddpg.cli.main import main
-from ddpg.runs.critic_check import CriticCheck, MeanOverStates, ordered_pairs
+from ddpg.runs import critic_check
+from ddpg.runs.critic_check import CriticCheck, MeanOverStates, checked_options, ordered_pairs
 
 TARGET, GAMMA, LENGTH = 0.5, 0.9, 5
 SMALL = DDPGConfig(hidden=(16,), gamma=GAMMA, jit=False, learning_starts=50, batch_size=32, buffer_size=2_000)
@@ -60,6 +61,15 @@ def test_pairs_by_hand():
     q = np.array([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
     returns = np.array([[1.0, 3.0, 2.0], [1.0, 2.0, 3.0], [5.0, 5.0, 5.0], [5.0, 5.0, 6.0]])
     np.testing.assert_array_equal(ordered_pairs(q, returns), [2 / 3, 0.5, np.nan, 1.0])
+
+
+def test_more_actions_than_memory_can_compare_are_refused_at_once(untrained, monkeypatch):
+    """Tables of all pairs would fill it: 32 bytes for each of K² pairs, so 10 GB are enough for 17,677 actions."""
+    monkeypatch.setattr(critic_check, "memory_limit", lambda: 10_000_000_000)
+    checked_options(1, 17_677, 0.3, None, None)
+    for actions in (17_678, 2**31, 2**63 - 1):
+        with refuses(UsageError, "actions=", "10.0 GB", "17677"):
+            ddpg.check_critic(untrained, Aim(), actions=actions)
 
 
 def test_an_interval_by_hand():
