@@ -202,7 +202,7 @@ def test_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
 
 def start_training(*arguments, folder, **options):
     return subprocess.Popen(
-        [sys.executable, "-m", "ddpg.cli.main", "train", *arguments],
+        [sys.executable, "-m", "ddpg", "train", *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
