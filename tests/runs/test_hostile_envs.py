@@ -10,8 +10,10 @@ import pytest
 from hostile_envs import AT_RESET, AT_STEP, FAILURES, OF_STEPS, TAMPERING
 from remains import saved
 
+from ddpg import UsageError
 from ddpg.cli.main import main
 from ddpg.runs import run_directory
+from ddpg.runs.env_factory import make_env
 from ddpg.runs.tables import read_table
 
 GOAL = 60
@@ -167,3 +169,9 @@ def test_tampering_with_the_process_changes_nothing(name, where, undisturbed, tm
     os.umask(mask)
     assert mask != 0o777
     assert np.geterr()["under"] == "ignore"
+
+
+def test_a_long_name_is_shortened_in_gymnasiums_message_too():
+    with pytest.raises(UsageError) as caught:
+        make_env("x" * 10_000)
+    assert len(str(caught.value)) < 500
