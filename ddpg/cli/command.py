@@ -6,6 +6,8 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import json
+import math
 import os
 import sys
 import types
@@ -177,6 +179,19 @@ class JSONOption(Command):
     """A command that prints text or, with ``--json``, one JSON object."""
 
     json: bool = option(False, "print one JSON object on stdout and nothing else")
+
+
+def json_line(answer: Mapping[str, Any]) -> str:
+    """Return one line of JSON; an infinite number or NaN, which JSON cannot express, becomes null."""
+    return json.dumps(_finite(answer), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """The commands about a run or policy, such as ``evaluate`` and ``export``, and ``paths``, ``plot`` and ``runs``."""
 
 import dataclasses
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from ddpg.cli.command import (
     WithImports,
     import_from_working_directory,
     import_with_tensorflow,
+    json_line,
 )
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import option
@@ -40,7 +40,7 @@ class Evaluate(JSONOption, SavedPolicyCommand):
         with stdout_reserved_for_answer(self.json), self.imports_allowed():
             policy = self.saved_policy()
             summary, text, failed = policy.evaluate(self.episodes, self.seed, progress_bar=not self.json)
-        print(json.dumps(summary) if self.json else text)
+        print(json_line(summary) if self.json else text)
         if failed is not None:  # the environment, in ``close``
             raise failed
 
@@ -68,7 +68,7 @@ class CheckCritic(JSONOption, SavedPolicyCommand):
             summary, text = policy.check_critic(
                 self.states, self.actions, self.disturbance, self.horizon, self.seed, progress_bar=not self.json
             )
-        print(json.dumps(summary) if self.json else text)
+        print(json_line(summary) if self.json else text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
         with stdout_reserved_for_answer(self.json), self.imports_allowed():
             report = self._report()
         if self.json:
-            print(json.dumps(report))
+            print(json_line(report))
             return
         from ddpg.laboratory.text import paths_text, update_text
 
@@ -168,7 +168,7 @@ class Export(JSONOption, SavedPolicyCommand):
         with stdout_reserved_for_answer(self.json), self.imports_allowed():
             summary = self._exported()
         if self.json:
-            print(json.dumps(summary))
+            print(json_line(summary))
             return
         from ddpg.exports.export import SAMPLES
 
@@ -234,7 +234,7 @@ class Record(JSONOption, Watch):
             if self.output is not None:
                 check_video_path(self.output)
             summary = self.saved_policy().record(self.output, self.episodes, self.seed)
-        print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
+        print(json_line(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -266,7 +266,7 @@ class Plot(JSONOption):
         if self.json:
             arrays = ("times", "centre", "low", "high")
             listed = [vars(curve) | {name: getattr(curve, name).tolist() for name in arrays} for curve in curves]
-            print(json.dumps({"picture": str(path), "curves": listed}))
+            print(json_line({"picture": str(path), "curves": listed}))
             return
         for curve in curves:
             last = format_number(curve.centre[-1])
@@ -282,7 +282,7 @@ class Plot(JSONOption):
         if len(found) != 1:
             raise UsageError(f"{len(found)} runs given to --diagnose, which draws one; name its directory")
         path = plot_diagnostics(found[0], self.output)
-        print(json.dumps({"picture": str(path)}) if self.json else f"The picture is in {path}")
+        print(json_line({"picture": str(path)}) if self.json else f"The picture is in {path}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -296,7 +296,7 @@ class Runs(JSONOption):
         from ddpg.runs.listing import list_runs, runs_text
 
         rows = list_runs(self.root)
-        print(json.dumps({"runs": rows}) if self.json else runs_text(rows))
+        print(json_line({"runs": rows}) if self.json else runs_text(rows))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -312,9 +312,9 @@ class Zoo(JSONOption):
 
         if self.name is None:
             rows = list_zoo()
-            print(json.dumps({"policies": rows}) if self.json else zoo_text(rows))
+            print(json_line({"policies": rows}) if self.json else zoo_text(rows))
             return
         import msgspec
 
         entry = read_entry(self.name)
-        print(json.dumps(msgspec.to_builtins(entry.card)) if self.json else card_text(entry))
+        print(json_line(msgspec.to_builtins(entry.card)) if self.json else card_text(entry))

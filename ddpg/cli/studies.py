@@ -2,8 +2,6 @@
 
 import collections
 import dataclasses
-import json
-import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +15,7 @@ from ddpg.cli.command import (
     WithImports,
     check_own_options,
     inspect_environment,
+    json_line,
     own_options,
 )
 from ddpg.cli.flags import flag_name
@@ -127,14 +126,10 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
 
     def _print(self, root: Path, report: "Report", outcome: "StudyOutcome | None") -> None:
         if self.json:
-            tables = {"rows": report.rows, "comparisons": report.comparisons}
-            listed = {
-                kind: [{name: _finite(value) for name, value in row.items()} for row in rows]
-                for kind, rows in tables.items()
-            }
+            listed = {"rows": report.rows, "comparisons": report.comparisons}
             left_out = {"unread": report.unread, "unwritten": report.unwritten}
             answer = {"study": str(root), **_as_text(report.files), **listed, **left_out}
-            print(json.dumps(answer | (vars(outcome) if outcome else {})))
+            print(json_line(answer | (vars(outcome) if outcome else {})))
             return
         _print_text(report.markdown, report.files)
 
@@ -148,11 +143,6 @@ def _print_text(text: str, files: Mapping[str, Path | None]) -> None:
     print(text)
     if written := [str(path) for path in files.values() if path is not None]:
         print("Written: " + ", ".join(written))
-
-
-def _finite(value: object) -> object:
-    """Return the value for JSON, where NaN becomes null."""
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -302,7 +292,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
                 "comparison": report.comparison_of_best and dataclasses.asdict(report.comparison_of_best),
                 "verdict": report.verdict,
             }
-            print(json.dumps(summary))
+            print(json_line(summary))
             return
         _print_text(report.text.read_text(encoding="utf-8"), files)
 

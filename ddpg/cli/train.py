@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import math
 import shlex
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from ddpg.cli.command import (
     check_own_options,
     import_with_tensorflow,
     inspect_environment,
+    json_line,
     own_options,
 )
 from ddpg.cli.flags import Flag, flags_of, parse_flags, refuse_unknown
@@ -287,7 +287,7 @@ def print_report(run: Path, as_json: bool) -> None:
         "evaluation_success_rate": float(evaluation["success_rate"]) if evaluation.get("success_rate") else None,
     }
     if as_json:
-        print(json.dumps(summary))
+        print(json_line(summary))
         return
     if evaluation and summary["finished"]:  # a run that stopped early has printed it already
         success = summary["evaluation_success_rate"]

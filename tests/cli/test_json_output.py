@@ -1,6 +1,7 @@
 """With ``--json`` only the command's JSON is on stdout, whatever an environment prints."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -79,3 +80,22 @@ def test_stdout_or_stderr_may_be_closed(closed, tmp_path):
     done = subprocess.run(["sh", "-c", words], cwd=tmp_path, capture_output=True, text=True)
     expected = "" if closed == ">&-" else '{"runs": []}\n'
     assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+
+
+def strict_json(text):
+    """Parse JSON, in which no number is infinite or NaN."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_numbers_that_are_not_finite_are_null(tmp_path, capsys):
+    study, root = tmp_path / "study.toml", tmp_path / "out"
+    study.write_text("environments = ['Pendulum-v1']\ntotal_timesteps = 100\n")
+    (group,) = read_study(study)
+    train_by_hand(CellFolder(root, Cell(group, 0)), [math.inf, math.nan, -math.inf])
+    answers = {}
+    for words in (["study", study, "--root", root], ["runs", root], ["plot", root, "-o", tmp_path / "a.png"]):
+        assert main([*map(str, words), "--json"]) == 0
+        answers[words[0]] = strict_json(capsys.readouterr().out)
+    (row,), (run,), (curve,) = answers["study"]["rows"], answers["runs"]["runs"], answers["plot"]["curves"]
+    assert (row["final"], run["last_return"], run["best_return"]) == (None, None, None)
+    assert curve["centre"] == [None, None, None]
