@@ -64,9 +64,9 @@ def is_narrow(bar: Any) -> bool:
 
 
 def format_number(value: float) -> str:
-    """Return a number rounded to four significant digits, or to an integer if it is larger.
+    """Return a number rounded to four significant digits, or to an integer from 1,000 up to what floats hold exactly.
 
-    >>> format_number(0.20512), format_number(-0.0321), format_number(-1234.56), format_number(-0.0)
-    ('0.2051', '-0.0321', '-1235', '0')
+    >>> format_number(0.20512), format_number(-1234.56), format_number(-0.0), format_number(1.7e308)
+    ('0.2051', '-1235', '0', '1.7e+308')
     """
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value + 0.0:.4g}"
+    return f"{value:.0f}" if 1000 <= abs(value) <= 2**53 else f"{value + 0.0:.4g}"

@@ -55,6 +55,8 @@ def use_terminal(monkeypatch, columns=80):
         (-1234.56, "-1235"),
         (123_456.7, "123457"),
         (200, "200"),
+        (2.0**53, "9007199254740992"),
+        (-1.7e308, "-1.7e+308"),
     ],
 )
 def test_format_of_returns(value, text):

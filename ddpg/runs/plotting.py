@@ -13,7 +13,8 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from ddpg.checkpoints import atomic_write
-from ddpg.errors import FileFault, UsageError
+from ddpg.errors import FileFault, UsageError, printable
+from ddpg.progress import print_to_stderr
 from ddpg.runs import run_directory
 from ddpg.runs.curves import MEASURES, Curve
 from ddpg.runs.found_runs import Run
@@ -21,6 +22,7 @@ from ddpg.runs.tables import read_table
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#B8A800")
+_LARGEST = 1e300  # that is drawn; Matplotlib's ticks overflow if an axis is longer than the largest float
 _SUFFIX = "_weight_norm"  # every network has a column with this suffix, so it finds the networks
 _LINES = ("-", "-.", ":")  # for more curves than colours; dashes mean something else in the diagnostics
 # For each panel below the returns: measure, title, label of the y axis, whether that axis is logarithmic.
@@ -35,6 +37,8 @@ _PANELS = (
 
 def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps", measure: str = "iqm") -> Path:
     """Plot learning curves into an image file, a panel for every environment, and return its path.
+
+    Returns that are infinite, NaN or beyond ±1e300 are not drawn, and a line on stderr says so.
 
     Args:
         curves: the curves, from :func:`ddpg.runs.curves.learning_curves`.
@@ -60,9 +64,12 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
     for axes, (name, own), legend in zip(panels, by_env.items(), legends, strict=False):
         for index, (curve, colour, label) in enumerate(zip(own, _colours(own, labels), legend, strict=True)):
             marker = "o" if len(curve.times) == 1 else None
-            _draw_band(axes, curve.times, curve.low, curve.high, colour, 0.2)
-            line = _line(index)
-            axes.plot(curve.times, curve.centre, line, color=colour, linewidth=1.6, marker=marker, label=label)
+            low, centre, high = map(drawable, (curve.low, curve.centre, curve.high))
+            if left_out := int(np.isnan(centre).sum()):
+                what = f"{left_out} of {len(centre)} returns are infinite, NaN or beyond ±{_LARGEST:g}, and not drawn"
+                print_to_stderr(printable(f"{name}, {curve.label}: {what}"))
+            _draw_band(axes, curve.times, low, high, colour, 0.2)
+            axes.plot(curve.times, centre, _line(index), color=colour, linewidth=1.6, marker=marker, label=label)
         axes.set_title(textwrap.fill(name, 44))
         axes.set_xlabel("timesteps" if against == "steps" else "seconds of training")
         axes.set_ylabel("evaluation return")
@@ -152,8 +159,13 @@ def plot_learning_curve(run: Path, title: str) -> Path:
 
 
 def numbers_of(rows: Sequence[dict[str, str]], name: str) -> np.ndarray:
-    """Return a column of a table; NaN where a cell is empty."""
-    return np.array([float(row.get(name) or "nan") for row in rows])
+    """Return a column of a table for a picture; NaN where a cell is empty, or holds a number that cannot be drawn."""
+    return drawable(np.array([float(row.get(name) or "nan") for row in rows]))
+
+
+def drawable(values: np.ndarray) -> np.ndarray:
+    """Return the values with NaN, which is not drawn, in place of infinite numbers and of those beyond ±1e300."""
+    return np.where(np.abs(values) <= _LARGEST, values, np.nan)
 
 
 def _running_mean(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -222,7 +234,7 @@ def _draw_returns(axes: Axes, run: Run) -> None:
         steps, returns = numbers_of(episodes, "timesteps"), numbers_of(episodes, "return")
         axes.plot(steps, returns, ".", markersize=2.5, color=COLOURS[0], alpha=0.35, label="training episode")
     if run.rows:
-        axes.plot(run.steps, run.returns, "o-", markersize=3.5, color=COLOURS[4], label="evaluation, mean")
+        axes.plot(run.steps, drawable(run.returns), "o-", markersize=3.5, color=COLOURS[4], label="evaluation, mean")
     _finish(axes, "Return", "sum of rewards")
 
 

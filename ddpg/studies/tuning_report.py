@@ -17,6 +17,7 @@ from ddpg.config.options import as_toml
 from ddpg.progress import format_number
 from ddpg.runs.commands import allow_import_flags, as_argument
 from ddpg.runs.curves import format_option
+from ddpg.runs.plotting import drawable
 from ddpg.studies.comparison import Comparison, Estimate, compare, estimate, verdict
 from ddpg.studies.study import Group
 from ddpg.studies.study_report import evaluation_values, markdown_table, write_table
@@ -215,15 +216,15 @@ def _history(path: Path, plan: TuningPlan, trials: Sequence[Trial]) -> Path:
     figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    complete, pruned = (
-        [(trial.number, trial.value) for trial in trials if trial.state == state and trial.value is not None]
+    found = [(trial.state, trial.number, trial.value) for trial in trials if trial.value is not None]
+    (numbers, values), pruned = (
+        drawable(np.array([point for was, *point in found if was == state]).reshape(-1, 2).T)
         for state in ("complete", "pruned")
     )
-    numbers, values = zip(*complete, strict=True)
-    axes.step(numbers, np.maximum.accumulate(values), where="post", color="#0072B2", label="best so far")
+    axes.step(numbers, np.fmax.accumulate(values), where="post", color="#0072B2", label="best so far")
     axes.plot(numbers, values, "o", markersize=4, color="#0072B2", label="trial that reached its end")
-    if pruned:
-        axes.plot(*zip(*pruned, strict=True), "x", markersize=5, color="#D55E00", label="trial pruned, where it was")
+    if pruned.size:
+        axes.plot(*pruned, "x", markersize=5, color="#D55E00", label="trial pruned, where it was")
     axes.set_title(f"Tuning {plan.base.algorithm} in {plan.base.name}: {plan.base.total_timesteps:,} steps a trial")
     axes.set_xlabel("trial")
     axes.set_ylabel("mean evaluation return (sum of rewards)")

@@ -518,6 +518,17 @@ def test_the_band_of_a_run_stays_within_its_returns(drawn, tmp_path):
     assert band[band[:, 0] == 200, 1].max() == 1.1  # older versions did not write max_return
 
 
+@pytest.mark.parametrize("largest", [1.7e308, np.inf])
+def test_returns_that_cannot_be_drawn_are_left_out(largest, drawn, tmp_path, capsys, recwarn):
+    """Matplotlib's ticks overflow between -1.7e308 and 1.7e308."""
+    run = write_run(tmp_path, 1, [5.0, -largest, np.nan, largest])
+    plotting.plot_curves(learning_curves(find_runs([run])), tmp_path / "a.png")
+    assert drawn[0].axes[0].lines[0].get_ydata().tolist() == pytest.approx([5.0, *[np.nan] * 3], nan_ok=True)
+    assert "3 of 4" in capsys.readouterr().err
+    plotting.plot_learning_curve(write_run(tmp_path, 2, [largest, -largest]), "a run")
+    assert not recwarn.list
+
+
 def test_list_of_runs(tmp_path):
     finished = write_run(tmp_path, 1, [-3.0, -1.0, -2.0], gamma=0.5, hidden=[64, 64])
     stopped = write_run(tmp_path, 2, [-3.0], seed=4)
