@@ -90,9 +90,7 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
         with stdout_reserved_for_answer(self.json):
             report, outcome = self._report(path, root)
         self._print(root, report, outcome)
-        for what, lines in (("cells", report.unread), ("files", report.unwritten)):
-            if lines:
-                raise FileFault(f"{what} left out of the report: {len(lines)}; the first: {lines[0]}")
+        _refuse_left_out({"cells": report.unread, "files": report.unwritten})
         if outcome is not None and outcome.failed:
             cell, why = next(iter(outcome.failed.items()))
             count = f"{len(outcome.failed)} of {outcome.cells} cells failed, {cell} with: {why}"
@@ -143,6 +141,13 @@ def _print_text(text: str, files: Mapping[str, Path | None]) -> None:
     print(text)
     if written := [str(path) for path in files.values() if path is not None]:
         print("Written: " + ", ".join(written))
+
+
+def _refuse_left_out(left_out: Mapping[str, list[str]]) -> None:
+    """Raise a FileFault, after a report was printed, if anything was left out of it: by what it is, a line for each."""
+    for what, lines in left_out.items():
+        if lines:
+            raise FileFault(f"{what} left out of the report: {len(lines)}; the first: {lines[0]}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,6 +201,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         with stdout_reserved_for_answer(self.json), self.imports_allowed():
             root, report, tuned = self._tuned()
         self._print(root, report, tuned)
+        _refuse_left_out({"runs": report.unread})
         _refuse_failures(tuned, self.trials)
 
     def _tuned(self) -> "tuple[Path, TuningReport, TuningOutcome]":
@@ -291,6 +297,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
                 "compared": {name: vars(one) for name, one in report.compared.items()},
                 "comparison": report.comparison_of_best and dataclasses.asdict(report.comparison_of_best),
                 "verdict": report.verdict,
+                "unread": report.unread,
             }
             print(json_line(summary))
             return

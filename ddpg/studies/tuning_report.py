@@ -14,15 +14,17 @@ from matplotlib.ticker import MaxNLocator
 from ddpg.checkpoints import atomic_write
 from ddpg.config.imports import is_reference, references_in
 from ddpg.config.options import as_toml
+from ddpg.errors import FileFault
 from ddpg.progress import format_number
 from ddpg.runs.commands import allow_import_flags, as_argument
 from ddpg.runs.curves import format_option
 from ddpg.runs.plotting import drawable
 from ddpg.studies.comparison import Comparison, Estimate, compare, estimate, verdict
 from ddpg.studies.study import Group
+from ddpg.studies.study_folder import CellFolder
 from ddpg.studies.study_report import evaluation_values, markdown_table, write_table
 from ddpg.studies.trials import Trial
-from ddpg.studies.tuning import TuningOutcome, evaluations
+from ddpg.studies.tuning import TuningOutcome
 from ddpg.studies.tuning_plan import FIRST_FRESH_SEED, TuningPlan, cell_folders
 
 RESULTS, BEST, COMPARISON, TEXT, FIGURE = "results.csv", "best.toml", "comparison.csv", "tuning.md", "history.png"
@@ -37,6 +39,7 @@ class TuningReport:
         compared: mean and interval of each configuration whose cells have all finished.
         comparison_of_best: the comparison of the best trial with the preset, once both have finished.
         verdict: a sentence that says whether the best trial beats the preset.
+        unread: a line for every run whose evaluations are left out because their table is damaged or lost.
     """
 
     results: Path
@@ -47,10 +50,13 @@ class TuningReport:
     compared: dict[str, Estimate]
     comparison_of_best: Comparison | None
     verdict: str
+    unread: list[str]
 
 
 def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, words: Sequence[str]) -> TuningReport:
     """Write the results so far into the tuning's folder.
+
+    The evaluations of a run whose table is damaged are left out. The values of trials are those of the journal.
 
     Args:
         root: the folder.
@@ -58,12 +64,13 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
         tuned: the state of the tuning.
         words: the words of the command, for the report.
     """
-    write_table(root / RESULTS, (*_COLUMNS, *plan.space), [*_rows(root, plan, tuned)])
-    returns = {group.configuration: _last_returns(root, group) for group in tuned.compared}
+    cells = _Cells(root)
+    write_table(root / RESULTS, (*_COLUMNS, *plan.space), [*_rows(cells, plan, tuned)])
+    returns = {group.configuration: _last_returns(cells, group) for group in tuned.compared}
     finished = {name: found for name, found in returns.items() if found is not None}
     compared = {name: estimate([*found.values()], "mean") for name, found in finished.items()}
     against = compare(*finished.values()) if len(finished) == 2 else None
-    sentence = _sentence(plan, tuned, finished, against)
+    sentence, unread = _sentence(plan, tuned, finished, against, cells), [*cells.unread]
     comparison = best = figure = None
     if against is not None and against.difference is not None:
         told = compared | {"difference": against.difference, "probability_of_improvement": against.improvement}
@@ -76,45 +83,72 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
         best = root / BEST
         atomic_write.write_text(best, _best(best, plan, tuned.best, tuned.trials, words, sentence))
         figure = _history(root / FIGURE, plan, tuned.trials)
-    atomic_write.write_text(root / TEXT, _text(plan, tuned, compared, sentence, words))
-    return TuningReport(root / RESULTS, root / TEXT, best, comparison, figure, compared, against, sentence)
+    atomic_write.write_text(root / TEXT, _text(plan, tuned, compared, sentence, words, unread))
+    return TuningReport(root / RESULTS, root / TEXT, best, comparison, figure, compared, against, sentence, unread)
 
 
-def _rows(root: Path, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[str, Any]]:
+class _Cells:
+    """The cells of a tuning that can be read.
+
+    Attributes:
+        unread: for each cell that cannot be read, a line that says why, and the cell's configuration.
+    """
+
+    def __init__(self, root: Path):
+        self._root = root
+        self.unread: dict[str, str] = {}
+
+    def of(self, group: Group) -> Iterator[tuple[CellFolder, list[dict[str, str]]]]:
+        """Yield the cells of a group that can be read, each with the rows of its evaluations."""
+        for folder in cell_folders(self._root, group):
+            try:
+                rows = folder.evaluations
+                if not rows and folder.stage is None:
+                    raise FileFault(f"{folder.run}/evaluations.csv has no evaluation, although the run has finished")
+            except FileFault as fault:
+                self.unread[str(fault)] = group.configuration
+            else:
+                yield folder, rows
+
+
+def _rows(cells: _Cells, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[str, Any]]:
     """Yield the rows of the trials' evaluations (up to pruning) and values, and of the comparison's evaluations."""
     for trial in tuned.trials:
         told = {name: _cell(value) for name, value in trial.changes.items()}
         named = {"trial": trial.number, "state": trial.state, **told}
         judged = None if trial.state == "complete" else max(trial.returns, default=0)
         if judged != 0:
-            yield from _of_group(root, plan, plan.trial(trial.number, trial.changes), named, judged)
+            yield from _of_group(cells, plan, plan.trial(trial.number, trial.changes), named, judged)
         yield named | {"measure": "objective", "value": "" if trial.value is None else repr(trial.value)}
     for group in tuned.compared:
         told = {name: _cell(group.options[name]) for name in plan.space}
-        yield from _of_group(root, plan, group, {"trial": group.configuration, "state": "compared", **told}, None)
+        yield from _of_group(cells, plan, group, {"trial": group.configuration, "state": "compared", **told}, None)
 
 
 def _of_group(
-    root: Path, plan: TuningPlan, group: Group, named: dict[str, Any], until: int | None
+    cells: _Cells, plan: TuningPlan, group: Group, named: dict[str, Any], until: int | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of the evaluations of a group's cells, up to the one numbered ``until`` if that is given."""
-    for folder in cell_folders(root, group):
-        for row in folder.evaluations:
+    for folder, rows in cells.of(group):
+        for row in rows:
             if until is None or plan.nth(int(row["timesteps"])) <= until:
                 yield from evaluation_values(row, named | {"seed": folder.cell.seed, "step": row["timesteps"]})
 
 
-def _last_returns(root: Path, group: Group) -> dict[int, float] | None:
-    """Return the last evaluations by seed, or ``None`` if a cell has not finished yet."""
-    folders = cell_folders(root, group)
-    found = [evaluations(folder) for folder in folders]
-    if not (all(found) and all(folder.stage is None for folder in folders)):
+def _last_returns(cells: _Cells, group: Group) -> dict[int, float] | None:
+    """Return the last evaluations by seed, or ``None`` if a cell has not finished yet or cannot be read."""
+    found = {folder.cell.seed: rows for folder, rows in cells.of(group) if folder.stage is None}
+    if [*found] != group.seeds:
         return None
-    return {folder.cell.seed: rows[-1][1] for folder, rows in zip(folders, found, strict=True)}
+    return {seed: float(rows[-1]["mean_return"]) for seed, rows in found.items()}
 
 
 def _sentence(
-    plan: TuningPlan, tuned: TuningOutcome, finished: dict[str, dict[int, float]], against: Comparison | None
+    plan: TuningPlan,
+    tuned: TuningOutcome,
+    finished: dict[str, dict[int, float]],
+    against: Comparison | None,
+    cells: _Cells,
 ) -> str:
     if against is not None:
         best, preset = finished
@@ -125,6 +159,8 @@ def _sentence(
         return "The best is the preset itself."
     if not tuned.fresh_seeds:
         return "The best was not compared with the preset (--fresh-seeds 0)."
+    if {*cells.unread.values()} & {group.configuration for group in tuned.compared}:
+        return "The best cannot be compared with the preset, because a table of the comparison is damaged."
     return "The best has not been compared with the preset yet."
 
 
@@ -151,7 +187,12 @@ def _best(
 
 
 def _text(
-    plan: TuningPlan, tuned: TuningOutcome, compared: dict[str, Estimate], sentence: str, words: Sequence[str]
+    plan: TuningPlan,
+    tuned: TuningOutcome,
+    compared: dict[str, Estimate],
+    sentence: str,
+    words: Sequence[str],
+    unread: Sequence[str],
 ) -> str:
     base = plan.base
     lines = [
@@ -172,6 +213,8 @@ def _text(
     if tuned.stopped is not None:
         lines += [f"Stopped: {tuned.stopped}", ""]
     lines += [f"**{sentence}**", ""]
+    if unread:
+        lines += [f"Evaluations of these runs are left out of {RESULTS}:", "", *(f"- {line}" for line in unread), ""]
     if compared:
         lines += [f"Mean return of the last evaluation on seeds from {FIRST_FRESH_SEED} on, which no trial had:", ""]
         rows = [[name, str(estimate)] for name, estimate in compared.items()]

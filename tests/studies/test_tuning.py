@@ -554,6 +554,35 @@ def test_failures_set_the_exit_status_to_1(command, monkeypatch, capsys):
     assert "One seed each does not show" in capsys.readouterr().out
 
 
+def test_a_damaged_table_is_left_out_of_the_report(command, capsys):
+    """The objective and the best trial come from the journal."""
+    found, tune = command
+    Path("own.toml").write_text("gamma = 0.5\n")
+    words = ["--trials", "3", "--fresh-seeds", "1", "--config", "own.toml", "--root", str(found.root), "--json"]
+    assert tune(*words) == 0
+    before = json.loads(capsys.readouterr().out)
+    whole = [row for row in results(found) if row["measure"] != "objective"]
+    damaged = found.root / "trial-0001/0/Pendulum-v1/1/evaluations.csv"
+    damaged.write_bytes(damaged.read_bytes()[:40] + b"\xff\0\n")
+    assert tune(*words) == 4
+    out, err = capsys.readouterr()
+    after = json.loads(out)
+    (line,) = after.pop("unread")
+    assert str(damaged) in line
+    assert line in err
+    assert line in Path(after["files"]["text"]).read_text()
+    assert after == {name: value for name, value in before.items() if name != "unread"}
+    rows = results(found)
+    assert [row for row in rows if row["measure"] != "objective"] == [row for row in whole if row["trial"] != "1"]
+    assert [row["trial"] for row in rows if row["measure"] == "objective"] == ["0", "1", "2"]
+    (lost,) = found.root.glob("best-*/1000/Pendulum-v1/1/evaluations.csv")
+    lost.unlink()
+    assert tune(*words) == 4
+    after = json.loads(capsys.readouterr().out)
+    assert [path in line for path, line in zip(map(str, (damaged, lost)), after["unread"], strict=True)] == [True] * 2
+    assert (after["comparison"], [*after["compared"]]) == (None, ["preset"])
+
+
 def test_a_file_that_cannot_be_written_says_what_is_kept_and_how_to_go_on(command, capsys):
     found, tune = command
     root = Path("tuning", "Pendulum-v1")
