@@ -7,7 +7,9 @@ import contextlib
 import errno
 import io
 import os
+import re
 import stat
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +20,8 @@ from ddpg.errors import UsageError, brief, with_filename
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_ABANDONED_AFTER = 86_400  # seconds: far longer than any file takes to write, and any two clocks differ
 
 
 def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
@@ -42,8 +46,10 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path of this process's own, and rename the file that the block writes there to ``path``.
 
     If the block raises an exception, the temporary file is deleted and the file at ``path`` stays as it was. An
-    ``OSError`` about the temporary file names ``path`` instead.
+    ``OSError`` about the temporary file names ``path`` instead. Temporary files of ``path`` that killed processes left
+    are deleted a day later.
     """
+    _remove_abandoned(path)
     temporary = temporary_path(path.with_name(f"{path.name}.{os.getpid()}"))
     try:
         yield temporary
@@ -54,6 +60,19 @@ def replacing(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.filename == str(temporary):
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary files of ``path`` that were last written a day ago.
+
+    Whether their process still exists cannot be asked, since it may be one of another machine that shares the folder.
+    """
+    name = re.compile(rf"\.{re.escape(path.name)}\.\d+\.ddpg-writing")
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in filter(lambda entry: name.fullmatch(entry.name), entries):
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _ABANDONED_AFTER:
+                os.unlink(entry.path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -131,3 +131,23 @@ def test_two_processes_can_write_one_file_at_once(tmp_path):
         assert (tmp_path / "x").read_text() == "his"
         assert temporary.read_text() == "half of mine"
     assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("x", "half of mine")]
+
+
+def test_a_file_that_a_killed_process_left_is_removed_a_day_later(tmp_path):
+    kill = "import os, pathlib; from ddpg.checkpoints.atomic_write import replacing\n"
+    kill += "with replacing(pathlib.Path('x')) as file: file.write_text('half'); os.kill(os.getpid(), 9)"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", kill], cwd=tmp_path)
+    old, young = tmp_path.iterdir()
+    others = [tmp_path / name for name in (".y.1.ddpg-writing", ".x.ddpg-writing", ".x.a.ddpg-writing", "x.1")]
+    folder, link = tmp_path / ".x.1.ddpg-writing", tmp_path / ".x.2.ddpg-writing"
+    folder.mkdir()
+    link.symlink_to("y")
+    for path in others:
+        path.touch()
+    for path in (old, folder, *others):
+        os.utime(path, (1e9, 1e9))
+    atomic_write.write_text(tmp_path / "x", "mine")
+    assert {*tmp_path.iterdir()} == {tmp_path / "x", young, folder, link, *others}
+    atomic_write.write_text(tmp_path / "x", "again")
+    assert young.read_text() == "half"
