@@ -262,6 +262,11 @@ def check_gradients(pairs: Any, variables: Sequence, path: str) -> None:
             )
 
 
+def dense(gradient: Any) -> Any:
+    """Return a gradient of which ``tf.gather`` gave only the rows that it read as a tensor, and any other as it is."""
+    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
 class TDPath:
     """A TD path, given by name or as a callable, bound to its options and an optimiser's ``compute_gradients``.
 

@@ -22,7 +22,7 @@ from ddpg.errors import UsageError, brief
 from ddpg.gradients import sign_check
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS, apply_path
-from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariables, TDPath, check_gradients
+from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariables, TDPath, check_gradients, dense
 from ddpg.interaction.validation import validate_bool, validate_int
 from ddpg.laboratory import gradient_checks
 from ddpg.laboratory.finite_differences import ReferenceGradient
@@ -185,7 +185,7 @@ def _in_order(trial: PathTrial, pairs: GradientsAndVariables) -> GradientsAndVar
     """Return a path's pairs, checked as in training, in the order of its network's variables."""
     variables = trial.network.trainable_variables
     check_gradients(pairs, variables, f"path {trial.name!r}")
-    found = {variable.name: (gradient, variable) for gradient, variable in pairs}
+    found = {variable.name: (dense(gradient), variable) for gradient, variable in pairs}
     return [found[variable.name] for variable in variables]
 
 

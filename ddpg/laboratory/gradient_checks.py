@@ -15,6 +15,7 @@ from ddpg.compiler.interpreter import interpret
 from ddpg.compiler.ir import PRECISIONS, Node, Program, Unsupported
 from ddpg.compiler.lowering import lower
 from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.gradients.td import dense
 
 ROUNDED = tuple(name for name in PRECISIONS if name != "float32")
 
@@ -45,8 +46,8 @@ def compare(gradients: Mapping[str, Sequence], reference: str | Sequence) -> dic
     """Measure how much the gradients of several paths differ from a reference.
 
     Args:
-        gradients: ``{path: gradients}``; each a list of arrays, of tensors, or of ``(gradient, variable)``
-            pairs. Tensors are run in one call of the default session, so with the same weights.
+        gradients: ``{path: gradients}``; each a list of arrays, of tensors or ``tf.IndexedSlices``, or of
+            ``(gradient, variable)`` pairs. Tensors are run in one call of the default session, with the same weights.
         reference: one of the paths, or such a list.
 
     Returns:
@@ -123,7 +124,8 @@ def finite_difference(
 
 def _values(name: str, gradients: Sequence) -> list:
     several = isinstance(gradients, list | tuple | np.ndarray)
-    values = [gradient[0] if isinstance(gradient, tuple) else gradient for gradient in gradients] if several else []
+    pairs = [(g if isinstance(g, tuple) and len(g) == 2 else (g, None)) for g in gradients] if several else []
+    values = [dense(gradient) for gradient, _ in pairs]
     if not several or any(isinstance(value, list | tuple | str) for value in values):
         raise UsageError(
             f"{name!r} has the gradients {brief(gradients)}, expected a list of arrays, of tensors or of pairs "

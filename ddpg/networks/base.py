@@ -25,7 +25,7 @@ from tensorflow.python.training import slot_creator
 
 from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError, brief, choose, own_code
-from ddpg.gradients.td import GradientsAndVariables
+from ddpg.gradients.td import GradientsAndVariables, dense
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import (
     check_finite,
@@ -353,7 +353,7 @@ class Network(abc.ABC):
         """
         self._check_graph()
         # Sparse gradients, of tf.gather, would be left out of weight decay and of most compiled updates.
-        grads_and_vars = [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
+        grads_and_vars = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
         note_gradients(self.scope, [gradient for gradient, _ in grads_and_vars])
         if self.max_gradient_norm is not None:
             gradients, variables = zip(*grads_and_vars, strict=True)
@@ -505,7 +505,3 @@ class Network(abc.ABC):
 
     def _observations(self, states) -> np.ndarray:
         return spaces.as_batch(self.observation_space, states, "states")[0]
-
-
-def _dense(gradient: Any) -> Any:
-    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient

@@ -64,7 +64,7 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
         tuned: the state of the tuning.
         words: the words of the command, for the report.
     """
-    cells = _Cells(root)
+    cells = _ReadCells(root)
     write_table(root / RESULTS, (*_COLUMNS, *plan.space), [*_rows(cells, plan, tuned)])
     returns = {group.configuration: _last_returns(cells, group) for group in tuned.compared}
     finished = {name: found for name, found in returns.items() if found is not None}
@@ -87,7 +87,7 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
     return TuningReport(root / RESULTS, root / TEXT, best, comparison, figure, compared, against, sentence, unread)
 
 
-class _Cells:
+class _ReadCells:
     """The cells of a tuning that can be read.
 
     Attributes:
@@ -111,7 +111,7 @@ class _Cells:
                 yield folder, rows
 
 
-def _rows(cells: _Cells, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[str, Any]]:
+def _rows(cells: _ReadCells, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[str, Any]]:
     """Yield the rows of the trials' evaluations (up to pruning) and values, and of the comparison's evaluations."""
     for trial in tuned.trials:
         told = {name: _cell(value) for name, value in trial.changes.items()}
@@ -126,7 +126,7 @@ def _rows(cells: _Cells, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dic
 
 
 def _of_group(
-    cells: _Cells, plan: TuningPlan, group: Group, named: dict[str, Any], until: int | None
+    cells: _ReadCells, plan: TuningPlan, group: Group, named: dict[str, Any], until: int | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of the evaluations of a group's cells, up to the one numbered ``until`` if that is given."""
     for folder, rows in cells.of(group):
@@ -135,7 +135,7 @@ def _of_group(
                 yield from evaluation_values(row, named | {"seed": folder.cell.seed, "step": row["timesteps"]})
 
 
-def _last_returns(cells: _Cells, group: Group) -> dict[int, float] | None:
+def _last_returns(cells: _ReadCells, group: Group) -> dict[int, float] | None:
     """Return the last evaluations by seed, or ``None`` if a cell has not finished yet or cannot be read."""
     found = {folder.cell.seed: rows for folder, rows in cells.of(group) if folder.stage is None}
     if [*found] != group.seeds:
@@ -148,7 +148,7 @@ def _sentence(
     tuned: TuningOutcome,
     finished: dict[str, dict[int, float]],
     against: Comparison | None,
-    cells: _Cells,
+    cells: _ReadCells,
 ) -> str:
     if against is not None:
         best, preset = finished

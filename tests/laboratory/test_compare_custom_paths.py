@@ -47,6 +47,16 @@ def plain(q, target, variables):
     return list(zip(tf.gradients(loss, variables), variables, strict=True))
 
 
+def by_rows(q, target, variables):
+    """The same, with the gradients of matrices as the rows of an embedding have them."""
+    return [
+        (tf.IndexedSlices(gradient, tf.range(variable.shape[0]), tf.shape(variable)), variable)
+        if variable.shape.rank == 2
+        else (gradient, variable)
+        for gradient, variable in plain(q, target, variables)
+    ]
+
+
 def negated(actor, critic, states):
     return [(-gradient, variable) for gradient, variable in chain_rule(actor, critic, states)]
 
@@ -72,6 +82,13 @@ mostly_online.bootstraps_online = True
 def compare(td_targets, policy_gradients, config=CONFIG, seed=0):
     env = gym.make("Pendulum-v1")
     return compare_paths(env, config, seed=seed, td_targets=td_targets, policy_gradients=policy_gradients)
+
+
+@pytest.mark.usefixtures("without_compiled_timings")
+def test_a_path_may_return_gradients_of_rows():
+    _, row = compare({"stop_gradient": stop_gradient, "rows": by_rows}, {})["td"]
+    assert row["difference"]["equal"]
+    assert row["finite_difference"]["max_relative"] < 1e-3
 
 
 @pytest.mark.slow

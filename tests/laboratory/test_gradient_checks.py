@@ -29,6 +29,18 @@ def test_compare_runs_tensors_and_pairs(session):
     assert differences == {"tensors": 0.0, "pairs": 3.0}
 
 
+def test_compare_takes_the_gradient_of_rows(session):
+    """Row 1 is read twice, and the others are not; the sparse value that a session returns for it is refused."""
+    table = tf.compat.v1.get_variable("table", initializer=[[1.0], [3.0], [5.0]])
+    session.run(table.initializer)
+    rows = tf.gradients(tf.reduce_sum(tf.gather(table, [1, 1]) ** 2), [table])
+    assert isinstance(rows[0], tf.IndexedSlices)
+    whole = [np.array([[0.0], [12.0], [0.5]])]
+    assert gradient_checks.compare({"rows": rows, "pairs": [(rows[0], table)]}, whole) == {"rows": 0.5, "pairs": 0.5}
+    with refuses(UsageError, "'rows' list"):
+        gradient_checks.compare({"rows": session.run(rows)}, whole)
+
+
 def test_compare_runs_all_tensors_at_once(session):
     """A random tensor differs from itself in another run."""
     noise = tf.random.normal([3])
