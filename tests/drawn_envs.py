@@ -33,6 +33,13 @@ class Cautioning(Telling):
         return super().render()
 
 
+class Unlit(Telling):
+    """Its ``render`` raises the value of ``MUJOCO_GL``."""
+
+    def render(self):
+        raise KeyError(os.environ.get("MUJOCO_GL"))
+
+
 class Crashing(Telling):
     """Its ``render`` kills the process, like a crash of the graphics library."""
 
@@ -111,6 +118,6 @@ class Mujoco(Telling):
 
 Mujoco.__module__ = "somewhere.mujoco.mujoco_env"
 
-for kind in (Telling, Cautioning, Crashing, Exiting, Failing, Once, Unclosed, Speaking, Switching):
+for kind in (Telling, Cautioning, Unlit, Crashing, Exiting, Failing, Once, Unclosed, Speaking, Switching):
     gym.register(f"drawn/{kind.__name__}-v0", kind)
 gym.register("drawn/Timed-v0", Telling, max_episode_steps=3)

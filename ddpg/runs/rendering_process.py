@@ -120,6 +120,9 @@ class RenderingProcess:
 
     def __enter__(self) -> "RenderingProcess":
         variables = {"SDL_VIDEODRIVER": "dummy", **os.environ}  # without it pygame fails where there is no screen
+        # MuJoCo reads "" as if it were not set, and "EGL" as "egl"; gymnasium would refuse both.
+        if library := variables.pop("MUJOCO_GL", "").strip().lower():
+            variables["MUJOCO_GL"] = library
         command = [sys.executable, "-c", _START, json.dumps(sys.path)]
         with env_calls.terminal_signals_blocked():
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)

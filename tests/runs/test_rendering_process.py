@@ -85,6 +85,13 @@ def test_recording_an_id_equals_recording_its_environment(tmp_path):
     assert recorded("Short-v0", 2) != here
 
 
+@pytest.mark.parametrize(("given", "used"), [("", "None"), (" ", "None"), ("EGL", "'egl'"), ("glfw", "'glfw'")])
+def test_the_graphics_library_is_named_as_gymnasium_names_it(given, used, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", given)
+    with refuses(UsageError, f"KeyError {used}"):
+        shades_of(Rising(), "drawn_envs:drawn/Unlit-v0", 1)
+
+
 def test_wrappers_are_applied_in_the_other_process():
     with RenderingProcess("drawn_envs:drawn/Timed-v0", ["TimeAwareObservation"]) as drawn:
         assert drawn.spaces[0].shape == (3,)
