@@ -64,6 +64,11 @@ def check_target(path: Path) -> None:
             raise UsageError(f"{str(side)!r} {holds}, which saving to {str(path)!r} would remove; move it away first")
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Return whether a directory has the manifest of a checkpoint."""
+    return _listed(path) is not None
+
+
 def remove_staging(side: Path) -> None:
     """Remove a staging or backup directory, if it exists and holds nothing but a checkpoint's files."""
     if not _is_directory(side) or _foreign(side):

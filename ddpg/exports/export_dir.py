@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpg.checkpoints import safe_json
-from ddpg.checkpoints.target_dir import check_can_be_created, names_in
+from ddpg.checkpoints.target_dir import check_can_be_created, is_checkpoint, names_in
 from ddpg.errors import UsageError, with_filename
 
 MARK = "ddpg-paths policy"  # in every export, to recognise it
@@ -46,9 +46,14 @@ def check_export_path(path: Path) -> None:
 
     Raises:
         UsageError: if ``path`` is a symbolic link, the working directory, a file or directory that is not an export,
-            or a path below a file.
+            or a path below a file or inside a checkpoint.
     """
     check_can_be_created(path, _ALLOWED)
+    if inside := next(filter(is_checkpoint, path.resolve().parents), None):
+        raise UsageError(
+            f"{str(path)!r} is in the checkpoint {str(inside)!r}, which with other files in it would be neither "
+            "replaced nor removed as training goes on; name a path outside it"
+        )
     if path.is_dir():
         _check_directory(path)
     elif path.exists() and not _is_marked_file(path):

@@ -468,6 +468,18 @@ def test_zeros_and_ones_are_compared(tmp_path):
     assert np.ptp(outputs, axis=0).min() > 0.01
 
 
+@pytest.mark.parametrize("path", ["policy", "deep/policy"])
+def test_a_path_inside_a_checkpoint_is_refused(path, agents, tmp_path):
+    """A checkpoint with other files in it is not pruned, nor replaced by a better one."""
+    saved = agents["box"].save(tmp_path / "best")
+    before = sorted(saved.iterdir())
+    with refuses(UsageError, f"{str(saved / path)!r} {str(saved)!r} outside"):
+        agents["box"].export(saved / path)
+    assert sorted(saved.iterdir()) == before
+    agents["box"].save(saved)
+    agents["box"].export(tmp_path / "policy")
+
+
 def test_paths_that_are_not_exports_are_kept(agents, tmp_path):
     agent = agents["box"]
     (tmp_path / "file").write_text("mine")
