@@ -53,7 +53,7 @@ def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
     files = {f"{group}.safetensors": arrays for group, arrays in groups.items()}
     manifest = {**manifest, "arrays": {group: array_files.describe(arrays) for group, arrays in groups.items()}}
     manifests.seal({**manifest, "sha256": dict.fromkeys(files, "0" * 64)})  # refuses early what could not be read again
-    target = path.resolve()  # while the working directory is replaced, relative paths lead nowhere
+    target = target_dir.resolved(path)  # while the working directory is replaced, relative paths lead nowhere
     staging, backup = target_dir.staging_path(target), target_dir.backup_path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     target_dir.remove_staging(staging)

@@ -21,6 +21,11 @@ def names_in(folder: Path) -> list[str]:
     return [name for name in sorted(os.listdir(folder)) if not (is_litter(name) and _is_file(folder / name))]
 
 
+def resolved(path: Path) -> Path:
+    """Return the absolute path without symbolic links, except links to themselves: ``Path.resolve`` can fail there."""
+    return Path(os.path.realpath(path))
+
+
 def staging_path(path: Path) -> Path:
     """Return the directory in which a checkpoint for ``path`` is written until it is complete."""
     return _beside(path, "writing")
@@ -57,7 +62,7 @@ def check_target(path: Path) -> None:
         _check_directory(path)
     elif path.exists():
         raise _refusal(path, "is a file", "name a directory, such as one beside it")
-    target = path.resolve()
+    target = resolved(path)
     for side in (staging_path(target), backup_path(target)):
         if os.path.lexists(side) and (not _is_directory(side) or (foreign := _foreign(side))):
             holds = f"holds {foreign!r}" if _is_directory(side) else "is no directory"
@@ -148,7 +153,7 @@ def _refusal(path: Path, problem: str, instead: str) -> UsageError:
 
 
 def _beside(path: Path, role: str) -> Path:
-    whole = path.resolve()
+    whole = resolved(path)
     if not whole.name:
         raise _refusal(path, "is the root of all directories", "name a new directory in it")
     return whole.with_name(f".{whole.name}.ddpg-{role}")

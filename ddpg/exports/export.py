@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from ddpg.checkpoints.target_dir import names_in
+from ddpg.checkpoints.target_dir import names_in, resolved
 from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.exports import c_policy, export_dir, formats, policy_file, policy_graph
 from ddpg.exports.c_network import QUANTIZATIONS
@@ -121,7 +121,7 @@ def export(
     _check_path_fits(path, kind)
     path = Path(path)
     export_dir.check_export_path(path)
-    if kind == "savedmodel" and re.search(r"[\[\udc80-\udcff]", str(path.resolve())):  # surrogates: other bytes
+    if kind == "savedmodel" and re.search(r"[\[\udc80-\udcff]", str(resolved(path))):  # surrogates: other bytes
         raise UsageError(
             f"TensorFlow loads no SavedModel from a path with '[' in it or one that is not UTF-8, {brief(str(path))}; "
             "name another one"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpg.checkpoints import safe_json
-from ddpg.checkpoints.target_dir import check_can_be_created, is_checkpoint, names_in
+from ddpg.checkpoints.target_dir import check_can_be_created, is_checkpoint, names_in, resolved
 from ddpg.errors import UsageError, with_filename
 
 MARK = "ddpg-paths policy"  # in every export, to recognise it
@@ -49,7 +49,7 @@ def check_export_path(path: Path) -> None:
             or a path below a file or inside a checkpoint.
     """
     check_can_be_created(path, _ALLOWED)
-    if inside := next(filter(is_checkpoint, path.resolve().parents), None):
+    if inside := next(filter(is_checkpoint, resolved(path).parents), None):
         raise UsageError(
             f"{str(path)!r} is in the checkpoint {str(inside)!r}, which with other files in it would be neither "
             "replaced nor removed as training goes on; name a path outside it"
@@ -68,7 +68,7 @@ def write_aside(path: Path) -> Iterator[Path]:
     If the block raises, the temporary files are removed and ``path`` stays as it was. An ``OSError`` names ``path``,
     or a file below it, instead of the temporary path.
     """
-    target = path.resolve()
+    target = resolved(path)
     with _parents(target):
         folder = _folder_beside(path)
         temporary = folder / target.name
@@ -102,7 +102,7 @@ def _parents(target: Path) -> Iterator[None]:
 
 def _folder_beside(path: Path) -> Path:
     """Create a temporary folder beside ``path``; an ``OSError`` names ``path``."""
-    target = path.resolve()
+    target = resolved(path)
     try:
         return Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
     except OSError as error:
@@ -130,7 +130,7 @@ def _replace(complete: Path, path: Path) -> None:
 
     An earlier directory is moved away first. It is removed afterwards, or restored if renaming fails.
     """
-    target = path.resolve()
+    target = resolved(path)
     if not target.exists() or (target.is_file() and complete.is_file()):
         complete.replace(target)
         return

@@ -152,6 +152,16 @@ def test_a_path_below_a_file_is_refused(tmp_path):
         checkpoint.write(tmp_path / "file" / "a" / "c", fields(), GROUPS)
 
 
+@pytest.mark.parametrize("name", ["loop", "loop/100"])
+def test_a_link_to_itself_is_an_error_about_files(name, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with refuses(UsageError, name):
+        checkpoint.find(tmp_path / name)
+    with pytest.raises((UsageError, FileExistsError)):
+        checkpoint.write(tmp_path / name, fields(), GROUPS)
+    assert [*tmp_path.iterdir()] == [tmp_path / "loop"]
+
+
 def test_an_empty_directory_is_filled(tmp_path):
     (tmp_path / "c").mkdir()
     checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
