@@ -12,7 +12,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -34,7 +34,7 @@ TUNING_PLAN = "tuning.json"  # marks the folder of a tuning, into which no study
 
 class _Cells(msgspec.Struct, forbid_unknown_fields=True):
     format: Literal[1]
-    groups: list[Group]
+    groups: Annotated[list[Group], msgspec.Meta(min_length=1)]
 
 
 class CellFolder:

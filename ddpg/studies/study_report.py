@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ddpg.checkpoints import atomic_write
-from ddpg.errors import FileFault, file_faults
+from ddpg.errors import FileFault, UsageError, file_faults
 from ddpg.progress import format_number
 from ddpg.runs.curves import Holding, holding, learning_curves
 from ddpg.runs.found_runs import Run, read_run
@@ -226,7 +226,7 @@ def _write_report(root: Path, groups: Sequence[Group]) -> Report:
                     files[name] = path
                 elif path.exists():
                     path.unlink()
-        except FileFault as fault:
+        except UsageError as fault:  # of a picture also that a directory is in its place
             unwritten.append(str(fault))
 
     write("results", lambda path: write_table(path, COLUMNS, values))

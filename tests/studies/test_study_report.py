@@ -200,6 +200,25 @@ def test_a_report_that_cannot_be_written_is_printed(stubbed, capsys):
     assert (told["table"], told["figure"], len(told["unwritten"])) == (None, str(study.root / FILES.figure), 3)
 
 
+def test_a_directory_in_place_of_the_figure_leaves_out_the_figure(stubbed, curves, monkeypatch):
+    monkeypatch.setattr(study_report, "plot_curves", curves)
+    study = stubbed(1)
+    train_by_hand(study.cell_folders[0], [1.0, 3.0])
+    (study.root / FILES.figure).mkdir()
+    report = write_report(study.root, study.groups)
+    assert (report.files["figure"], report.files["table"], len(report.rows)) == (None, study.root / FILES.table, 1)
+    (line,) = report.unwritten
+    assert str(study.root / FILES.figure) in line
+
+
+def test_a_study_without_cells_is_damaged(stubbed, capsys):
+    study = stubbed(1)
+    study.root.mkdir()
+    (study.root / FILES.cells).write_text('{"format": 1, "groups": []}')
+    assert main(["study", str(study.file), "--root", str(study.root), "--report"]) == 4
+    assert str(study.root / FILES.cells) in capsys.readouterr().err
+
+
 def test_configurations_are_compared_by_seed(stubbed):
     study = stubbed(2)
     study.file.write_text(study.file.read_text() + "slow = { gamma = 0.9 }\n")
