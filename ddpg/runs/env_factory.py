@@ -78,11 +78,14 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         ) from None
     except gym.error.Error as error:
         text = re.sub(r"\s*Did you mean.*", "", _first_line(error)).rstrip(".")  # gymnasium suggests no versions
-        text = text.replace(name, brief(name, quotes=False))  # it may be long
         given = env_id[: env_id.rfind(":") + 1]  # its module, which a suggestion needs, too
         close = did_you_mean(name, gym.registry, cutoff=0.7).replace("mean '", f"mean '{given}")
         hint = other_package_hint(name) or close
-        own = "" if hint or module else f"; an environment of your own is named with its module, module:{name}"
+        own = (
+            ""
+            if hint or module
+            else f"; an environment of your own is named with its module, module:{brief(name, quotes=False)}"
+        )
         raise UsageError(f"cannot make environment {brief(env_id)}: {text}{hint}{own}") from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not signals.interrupted_without_signal():

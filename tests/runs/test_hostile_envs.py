@@ -171,7 +171,7 @@ def test_tampering_with_the_process_changes_nothing(name, where, undisturbed, tm
     assert np.geterr()["under"] == "ignore"
 
 
-def test_a_long_name_is_shortened_in_gymnasiums_message_too():
+def test_an_error_about_a_long_name_is_short():
     with pytest.raises(UsageError) as caught:
         make_env("x" * 10_000)
     assert len(str(caught.value)) < 500
