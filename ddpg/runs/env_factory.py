@@ -81,11 +81,8 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         given = env_id[: env_id.rfind(":") + 1]  # its module, which a suggestion needs, too
         close = did_you_mean(name, gym.registry, cutoff=0.7).replace("mean '", f"mean '{given}")
         hint = other_package_hint(name) or close
-        own = (
-            ""
-            if hint or module
-            else f"; an environment of your own is named with its module, module:{brief(name, quotes=False)}"
-        )
+        own = f"; an environment of your own is named with its module, module:{brief(name, quotes=False)}"
+        own = "" if hint or module else own
         raise UsageError(f"cannot make environment {brief(env_id)}: {text}{hint}{own}") from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not signals.interrupted_without_signal():
