@@ -263,22 +263,17 @@ class ReplayBuffer:
             rows = slice(self._position, self._position + count)
         else:
             rows = np.arange(self._position, self._position + count) % self.capacity
-        terminated, truncated = transitions.terminated, transitions.truncated
         self.observations.rows[rows] = transitions.observations
         self._actions[rows] = transitions.actions
         self._rewards[rows, 0] = transitions.rewards
-        self._terminated[rows, 0] = terminated
-        self._truncated[rows, 0] = truncated
+        self._terminated[rows, 0] = transitions.terminated
+        self._truncated[rows, 0] = transitions.truncated
         recorded = count > 0 and transitions.env_indices[0] < 0
         if recorded and self._recorded is None:
             self._recorded = np.zeros((self.capacity, 1), np.uint8)
         if self._recorded is not None:
             self._recorded[rows, 0] = recorded
-        for index, env_index in enumerate(transitions.env_indices):
-            ended = terminated[index] or truncated[index]
-            self.observations.connect(
-                (self._position + index) % self.capacity, env_index, transitions.next_observations[index], ended
-            )
+        self.observations.connect(self._position, transitions)
         self._position = (self._position + count) % self.capacity
         self._size = min(self._size + count, self.capacity)
         self.added += count

@@ -6,9 +6,11 @@ stored in an extra slot behind the rows. A successor is always newer than its ro
 and never loses an s′.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
+
+from ddpg.interaction.transitions import Transitions
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
@@ -43,23 +45,53 @@ class ObservationStore:
 
     # -- storing --------------------------------------------------------------------------------------
 
-    def connect(self, row: int, env_index: int, next_observation: np.ndarray, ended: bool) -> None:
-        """Link the environment's newest row to ``row`` if it continues the episode; store s′ of ``row`` in a slot."""
-        values, successors = self._values, self._successors
-        self._release(row)
-        previous = self._open_episodes.pop(env_index, None)
-        slot = None if previous is None else int(successors[previous])
-        if slot is not None and _equal(values[slot], values[row]):
-            successors[previous] = row  # s of the row equals the s′ in the slot, so the slot can hold the new s′
-        elif self._free:
-            slot = self._free.pop()
-        else:
-            slot = self._capacity + self._used
-            self._used += 1
-        values[slot] = next_observation
-        successors[row] = slot
-        if not ended:
-            self._open_episodes[env_index] = row
+    def connect(self, start: int, transitions: Transitions) -> None:
+        """Link the rows of each episode, also to the environment's newest row if they continue it, and store each s′.
+
+        Args:
+            start: the row of the first of n transitions; the others' rows follow it in the ring.
+            transitions: the transitions, in order of time; their s is in the rows.
+        """
+        values, successors, capacity = self._values, self._successors, self._capacity
+        for begin, end in self._parts(start, transitions):
+            env_index, row = transitions.env_indices[begin], (start + begin) % capacity
+            self._release(row)
+            previous = self._open_episodes.pop(env_index, None)
+            slot = None if previous is None else successors.item(previous)
+            if slot is not None and _equal(values[slot], values[row]):
+                successors[previous] = row  # s of the row equals the s′ in the slot, so the slot can hold the new s′
+            elif self._free:
+                slot = self._free.pop()
+            else:
+                slot = capacity + self._used
+                self._used += 1
+            if end > begin + 1:
+                following = np.arange(start + begin + 1, start + end) % capacity
+                for overwritten in following[successors[following] >= capacity].tolist():
+                    self._release(overwritten)
+                successors[following - 1] = following
+                row = int(following[-1])
+            values[slot] = transitions.next_observations[end - 1]
+            successors[row] = slot
+            if not (transitions.terminated[end - 1] or transitions.truncated[end - 1]):
+                self._open_episodes[env_index] = row
+
+    def _parts(self, start: int, transitions: Transitions) -> Iterable[tuple[int, int]]:
+        """Return the begin and the end of each part of the transitions that is consecutive steps of one episode."""
+        env_indices, count = transitions.env_indices, len(transitions.env_indices)
+        if count == 1:
+            return ((0, 1),)
+        if len(set(env_indices)) == count:  # as in every step of a vector
+            return zip(range(count), range(1, count + 1), strict=True)
+        environments = np.asarray(env_indices)
+        ended = np.logical_or(transitions.terminated, transitions.truncated)
+        continues = (environments[1:] == environments[:-1]) & ~ended[:-1]
+        (before,) = np.nonzero(continues)
+        reached = transitions.next_observations[before].astype(self._values.dtype)
+        same = self._values[(start + 1 + before) % self._capacity] == reached
+        continues[before] = same.all(axis=tuple(range(1, same.ndim)))
+        ends = [*(np.flatnonzero(~continues) + 1).tolist(), count]
+        return zip([0, *ends[:-1]], ends, strict=True)
 
     def continues_episode(self, env_index: int, observation: np.ndarray) -> bool:
         """Whether ``observation`` is s′ of the environment's newest row, and that row did not end the episode."""
@@ -87,7 +119,7 @@ class ObservationStore:
 
     def _release(self, row: int) -> None:
         """Free the slot of a row that is about to be overwritten, if it has one."""
-        slot = int(self._successors[row])
+        slot = self._successors.item(row)
         if slot < self._capacity:
             return
         self._free.append(slot)

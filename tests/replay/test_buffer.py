@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from refusals import refuses
 
 from ddpg import Batch, ReplayBuffer, UsageError
+from ddpg.interaction.transitions import Transitions
 from ddpg.replay.buffer import return_steps
 from ddpg.replay.observation_store import ObservationStore
 
@@ -349,17 +350,22 @@ def test_an_invalid_state_is_refused(changes, message):
         ReplayBuffer(9, (1,), 1).restore(saved(**changes))
 
 
+def one_step(env_index, after):
+    no = np.zeros(1, bool)
+    return Transitions(None, None, np.zeros(1), np.float32([[after]]), no, no, [env_index])
+
+
 @pytest.mark.parametrize(("env_index", "linked"), [(None, [False, False]), (1, [True, False]), (0, [False, True])])
 def test_after_end_episodes_the_next_row_is_not_a_successor(env_index, linked):
     """In each of two environments the next observation equals s′; where the episode was ended, it is not linked."""
     observations = ObservationStore(8, (1,), np.float32)
     for row in (0, 1):  # environments 0 and 1
         observations.rows[row] = row
-        observations.connect(row, row, np.float32([10 + row]), ended=False)
+        observations.connect(row, one_step(row, 10 + row))
     observations.end_episodes(env_index)
     for row in (2, 3):
         observations.rows[row] = 8 + row
-        observations.connect(row, row - 2, np.float32([20 + row]), ended=False)
+        observations.connect(row, one_step(row - 2, 20 + row))
     assert observations.next_rows(np.arange(2))[1].tolist() == linked
     assert observations.next_obs(np.arange(4))[:, 0].tolist() == [10, 11, 22, 23]
 

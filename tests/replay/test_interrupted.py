@@ -9,14 +9,19 @@ from ddpg import ReplayBuffer
 from ddpg.replay import buffer as replay_buffer_module
 from ddpg.replay import observation_store
 
-LANES = 2
-
 
 def two_transitions(number):
     """Return a transition of each environment, whose s′ is the next s; episodes end at different multiples."""
     s = np.asarray([[number], [number + 1000.0]])
     ended = np.asarray([number % 5 == 4, number % 7 == 6])
     return s, s + 0.5, s[:, 0], s + 1, ended, ~ended & (number % 5 == 2)
+
+
+def two_steps(number):
+    """Return two consecutive transitions of environment 0, whose episodes take five steps, or are cut within them."""
+    s = np.asarray([[2.0 * number], [2.0 * number + 1]])
+    ended = s[:, 0] % 5 == 4
+    return s, s + 0.5, s[:, 0], s + 1, ended, ~ended & (s[:, 0] % 5 == 2)
 
 
 def kept(buffer):
@@ -62,33 +67,38 @@ def interrupted(call, at):
 
 
 @pytest.mark.parametrize(
-    "filled",
-    [*(pytest.param(rows, marks=pytest.mark.slow) for rows in (0, 3, 8)), 13],
-    ids=["empty", "filling", "full", "wrapped"],
+    ("made", "env_indices", "filled"),
+    [
+        *(pytest.param(two_transitions, [0, 1], rows, marks=pytest.mark.slow) for rows in (0, 3, 8)),
+        (two_transitions, [0, 1], 13),
+        *(pytest.param(two_steps, [0, 0], rows, marks=pytest.mark.slow) for rows in (0, 8)),
+        (two_steps, [0, 0], 13),
+    ],
+    ids=["empty", "filling", "full", "wrapped", "empty, two steps", "full, two steps", "wrapped, two steps"],
 )
-def test_an_interrupt_after_any_instruction(filled):
+def test_an_interrupt_after_any_instruction(made, env_indices, filled):
     # Python 3.12 does not trace the instructions of the first traced call.
-    interrupted(lambda: ReplayBuffer(17, (1,), 1).add(*two_transitions(0)), 0)
+    interrupted(lambda: ReplayBuffer(17, (1,), 1).add(*made(0)), 0)
     stored = set()
     for at in range(1, 10_000):
         buffer = ReplayBuffer(17, (1,), 1)
+        everything = []
         for number in range(filled):
-            buffer.add(*two_transitions(number))
-        everything = [env_index + number for number in range(filled) for env_index in (0, 1000)]
-        if not interrupted(lambda memory=buffer: memory.add(*two_transitions(filled)), at):
+            buffer.add(*made(number), env_indices)
+            everything += made(number)[2].tolist()
+        if not interrupted(lambda memory=buffer: memory.add(*made(filled), env_indices), at):
             break
         added = buffer.added - 2 * filled
         stored.add(added)
-        everything += [filled, filled + 1000.0][:added]
+        everything += made(filled)[2].tolist()[:added]
         assert kept(buffer) == everything[-17:]
         for number in range(filled + 1, filled + 19):  # the ring wraps: no freed slot is used twice
             # With new environment indices no row has a successor, so all need slots for s′.
-            env_indices = None if number < filled + 9 else (2 * number, 2 * number + 1)
-            buffer.add(*two_transitions(number), env_indices)
-            everything += [number, number + 1000]
+            buffer.add(*made(number), env_indices if number < filled + 9 else (2 * number, 2 * number + 1))
+            everything += made(number)[2].tolist()
             assert kept(buffer) == everything[-17:]
         again = ReplayBuffer(17, (1,), 1)
         again.restore({name: array.copy() for name, array in buffer.state().items()})
         assert kept(again) == everything[-17:]
     assert at > 300  # every instruction was tested
-    assert stored == {0, LANES}
+    assert stored == {0, 2}
