@@ -269,6 +269,8 @@ class DiscreteExploration(Exploration):
         return argmax_actions(outputs)
 
     def _random(self, count: int) -> np.ndarray:
+        if count == 1:  # NumPy draws a number without a shape in a third of the time, and the same one
+            return np.array([[self.rng.integers(0, self._choices)]], np.float32)
         return self.rng.integers(0, self._choices, (count, 1)).astype(np.float32)
 
     def _random_for_observations(self, observations: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from refusals import refuses
 
 from ddpg import DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
 from ddpg.algorithms.dqn import DQNUpdate
+from ddpg.policies.exploration import DiscreteExploration
 from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy
 from ddpg.replay.minibatch import Batch
 
@@ -334,6 +335,16 @@ def test_exploration_schedule():
     noisy = agent.predict(observations, deterministic=False)[0]
     assert (greedy == greedy[0]).all()
     assert (noisy != greedy).mean() == pytest.approx(0.05, abs=0.01)  # half of the random actions equal the greedy one
+
+
+def test_random_actions_of_one_environment_are_those_of_a_vector_of_one():
+    """A single number is drawn in another way: the same numbers, and the generator is where it was then, too."""
+    one, other = np.random.default_rng(5), np.random.default_rng(5)
+    behaviour = DiscreteExploration(one, 300, lambda step: 0.0, choices=5)
+    drawn = [behaviour.act(lambda observations: None, np.zeros((1, 2)), step)[0] for step in range(300)]
+    np.testing.assert_array_equal(drawn, [other.integers(0, 5, (1, 1)) for _ in range(300)])
+    assert drawn[0].dtype == np.float32
+    assert one.random() == other.random()
 
 
 @pytest.mark.parametrize(
