@@ -63,11 +63,13 @@ class TFAgent(abc.ABC):
         graph: the TensorFlow graph.
         session: the session that holds its variables.
         global_variables: by name, all variables that learning changes; learning rates are options and not among them.
+        closed: whether :meth:`close` was called.
     """
 
     graph: tf.Graph
     session: SyncedSession
     global_variables: dict[str, tf.Variable]
+    closed: bool = False
     _learning_thread: int | None = None
 
     def _own(self, session: SyncedSession) -> None:
@@ -77,11 +79,6 @@ class TFAgent(abc.ABC):
         self._finalizer = weakref.finalize(self, _close, session, self._process)
 
     # -- closing --------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return not self._finalizer.alive
 
     def close(self) -> None:
         """Release the session, its threads and its device memory; further calls do nothing.
@@ -94,7 +91,7 @@ class TFAgent(abc.ABC):
         if _this_process == self._process:
             self.session.lock(self._close)
         else:  # in a fork the lock may never be free, and there is no session to release
-            self._finalizer()
+            self._release()
 
     def _close(self) -> None:
         if self._learning_thread is not None:
@@ -102,6 +99,10 @@ class TFAgent(abc.ABC):
                 "close() while learn() is under way: it would go on without its session; call stop(), wait until "
                 "learn() has returned, and close then"
             )
+        self._release()
+
+    def _release(self) -> None:
+        self.closed = True
         self._finalizer()
 
     @contextlib.contextmanager

@@ -70,7 +70,8 @@ class BoxActions:
         spaces.check_action_space(space)
         self.space = space
         self.size = spaces.flat_size(space)
-        self._low, self._high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
+        # As rows, [1, A]: NumPy broadcasts no array then, which takes longer than the arithmetic.
+        self._low, self._high = (bound.reshape(1, -1).astype(np.float64) for bound in (space.low, space.high))
         self._middle = (self._high + self._low) / 2
         self._half_range = (self._high - self._low) / 2
         self._one_dimensional = len(space.shape) == 1
@@ -80,19 +81,20 @@ class BoxActions:
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """The box's bounds, each ``[A]`` float64."""
-        return self._low, self._high
+        return self._low[0], self._high[0]
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
         """The factor, and the offset added afterwards, that map [-1, 1] to env units, each ``[A]`` float64."""
-        return self._half_range, self._middle
+        return self._half_range[0], self._middle[0]
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
-        scaled = np.minimum(np.maximum(self._half_range * actions + self._middle, self._low), self._high)
+        scaled = self._half_range * actions.astype(np.float64) + self._middle
         # Rounding keeps the order of numbers, so the result is within the rounded bounds in any float type.
-        scaled = scaled.astype(self.space.dtype)
-        return scaled if self._one_dimensional else scaled.reshape(*actions.shape[:-1], *self.space.shape)
+        scaled = np.minimum(np.maximum(scaled, self._low), self._high).astype(self.space.dtype)
+        is_flat = self._one_dimensional and actions.ndim == 2
+        return scaled if is_flat else scaled.reshape(*actions.shape[:-1], *self.space.shape)
 
     def to_flat(self, action: Any) -> np.ndarray:
         """Map one action from env units to [-1, 1], ``[1, A]`` float32; computed in float64.

@@ -115,7 +115,7 @@ class ProcessStateGuard:
         self._main = threading.current_thread() is threading.main_thread()
         self._streams = sys.stdout, sys.stderr
         self._filters = warnings.filters[:]
-        self._handlers = [_get_handler(number) for number in _SIGNALS]
+        self._handlers = [*map(_get_handler, _SIGNALS)]
         self._context = contextvars.copy_context()
         self._errors = None if _IN_CONTEXT else np.geterr()
         if _directories is not None:
@@ -134,9 +134,10 @@ class ProcessStateGuard:
             sys.stdout, sys.stderr = self._streams
         if warnings.filters != self._filters:
             _restore_filters(self._filters)
-        for number, handler in zip(_SIGNALS, self._handlers, strict=True):
-            if _get_handler(number) is not handler and handler is not None:
-                signal.signal(number, handler)
+        if [*map(_get_handler, _SIGNALS)] != self._handlers:
+            for number, handler in zip(_SIGNALS, self._handlers, strict=True):
+                if _get_handler(number) is not handler and handler is not None:
+                    signal.signal(number, handler)
 
 
 def _restore_filters(before: Any) -> None:

@@ -104,12 +104,17 @@ class EnvRunner:
             next_observations = next_observations.copy()
             for index, row in final.items():
                 next_observations[index] = row[0]
-        rows = slice(None) if len(step.env_indices) == self.count else list(step.env_indices)
+        stored_actions = np.asarray(env_actions if actions is None else actions)
+        if len(step.env_indices) < self.count:
+            rows = list(step.env_indices)
+            observations, stored_actions, next_observations = (
+                values[rows] for values in (observations, stored_actions, next_observations)
+            )
         transitions = Transitions(
-            observations[rows],
-            np.asarray(env_actions if actions is None else actions)[rows],
+            observations,
+            stored_actions,
             step.rewards.astype(np.float32),
-            next_observations[rows],
+            next_observations,
             step.terminated,
             step.truncated,
             step.env_indices,
