@@ -129,7 +129,7 @@ def test_the_front_has_the_agents_that_score_higher_than_all_cheaper_ones():
 
 def test_the_table_says_at_which_step_our_runs_are_read():
     lines = gym_published.table(runs()).splitlines()
-    assert lines[2].startswith("| `plus`, any time | 1 | 1.50 at 400 |  |  | 0.34 |  |")
+    assert lines[2].startswith("| `plus`, any time | 1 | 1.50 at 400 |  |  | 0.33 |  |")
     assert any(line.startswith("| FlashSAC |  | 0.89 | 1.47 | 1.77 | 10.50 |") for line in lines)
 
 
