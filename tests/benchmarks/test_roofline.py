@@ -203,9 +203,8 @@ def test_a_small_update_needs_the_minimum_of_operations(entry):
     assert found["product_flop"] == found["least_flop"]
 
 
-@pytest.mark.parametrize(
-    "recipe", [name if name == "plus" else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_needs_the_minimum_of_operations(recipe):
     """Half of the output layer's gradient is 0; sums for γ and β of the inputs are part of the weights' gradient."""
     options = recipe_options(recipe, DDPGConfig, "HalfCheetah-v5") | SMALL
