@@ -140,11 +140,11 @@ class _Order:
 
 def needed(stmts: Sequence[Stmt], outputs: Sequence[Node]) -> list[Stmt]:
     """Return the writes, and the values that they or the outputs depend on."""
-    needed = {id(output.base) for output in outputs}
+    ids = {id(output.base) for output in outputs}
     for stmt in reversed(stmts):
-        if isinstance(stmt, Write) or id(stmt) in needed:
-            needed |= {id(stmt), *(id(source.base) for source in inputs_of(stmt))}
-    return [stmt for stmt in stmts if id(stmt) in needed]
+        if isinstance(stmt, Write) or id(stmt) in ids:
+            ids |= {id(stmt), *(id(source.base) for source in inputs_of(stmt))}
+    return [stmt for stmt in stmts if id(stmt) in ids]
 
 
 def _is_fusible(stmt: Stmt) -> bool:

@@ -5,9 +5,13 @@
   [s, a].
 - **Rows of zeros**: if a gradient reaches only the first rows of a matrix, the matrix's products and sums are computed
   only for these rows. In the other rows, 0 times infinity is then 0, not NaN.
+- **Products of which only sums are read**: the gradients of a scale s and a shift t before a layer, whose input is
+  X·s + t, are sums over the rows of X ⊙ (G·Wᵀ) and of G·Wᵀ, where G is the gradient of the layer's output. They follow
+  from XᵀG and the sum of G's rows, and so does the gradient of the weights. So G·Wᵀ is not computed.
 
-A sum keeps its terms and their order, except for zeros. Bits can differ where different loops are fused, because a
-fused product and sum are rounded once, and where several threads split a sum over fewer rows at different places.
+The last rule adds terms in another order; otherwise a sum keeps its terms and their order, except for zeros. Bits can
+also differ where different loops are fused, because a fused product and sum are rounded once, and where several threads
+split a sum over fewer rows at different places.
 """
 
 from collections.abc import Mapping, Sequence
