@@ -9,7 +9,8 @@
   X·s + t, are sums over the rows of X ⊙ (G·Wᵀ) and of G·Wᵀ, where G is the gradient of the layer's output. They follow
   from XᵀG and the sum of G's rows, and so does the gradient of the weights. So G·Wᵀ is not computed.
 
-The last rule adds terms in another order; otherwise a sum keeps its terms and their order, except for zeros. Bits can
+The last rule adds terms in another order, and once values have overflowed, NaN and infinity can stand in other places;
+otherwise a sum keeps its terms and their order, except for zeros. Bits can
 also differ where different loops are fused, because a fused product and sum are rounded once, and where several threads
 split a sum over fewer rows at different places.
 """
