@@ -10,9 +10,9 @@
   from XᵀG and the sum of G's rows, and so does the gradient of the weights. So G·Wᵀ is not computed.
 
 The last rule adds terms in another order, and once values have overflowed, NaN and infinity can stand in other places;
-otherwise a sum keeps its terms and their order, except for zeros. Bits can
-also differ where different loops are fused, because a fused product and sum are rounded once, and where several threads
-split a sum over fewer rows at different places.
+otherwise a sum keeps its terms and their order, except for zeros. Bits can also differ where different loops are fused,
+because a fused product and sum are rounded once, and where several threads split a sum over fewer rows at different
+places.
 """
 
 from collections.abc import Mapping, Sequence
