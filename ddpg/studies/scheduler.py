@@ -10,7 +10,7 @@ import json
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ddpg.checkpoints import atomic_write, safe_json
@@ -367,6 +367,6 @@ def _new_log_lines(job: Job) -> Iterator[str]:
 
 def _finished(folder: CellFolder) -> str:
     """Return the message about a finished cell, with its evaluation return if it was evaluated."""
-    told = folder.evaluated or next(reversed(folder.evaluations), {})
+    told: Mapping[str, float | str] = folder.evaluated or next(reversed(folder.evaluations), {})
     has_return = "mean_return" in told
     return "finished" + (f", evaluation return {format_number(float(told['mean_return']))}" if has_return else "")

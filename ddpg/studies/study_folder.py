@@ -32,6 +32,13 @@ SLURM = ".slurm"  # begins with a dot, so it cannot be the name of a configurati
 TUNING_PLAN = "tuning.json"  # marks the folder of a tuning, into which no study is written
 
 
+class _Evaluation(msgspec.Struct):
+    mean_return: float
+    std_return: float | None = None  # null in the file: infinite, as the spread of very large returns can be
+    mean_length: float | None = None
+    success_rate: float | None = None
+
+
 class _Cells(msgspec.Struct, forbid_unknown_fields=True):
     format: Literal[1]
     groups: Annotated[list[Group], msgspec.Meta(min_length=1)]
@@ -141,7 +148,7 @@ class CellFolder:
         return safe_json.one_line(str(record.get("why"))) if isinstance(record, dict) else "unknown"
 
     @property
-    def evaluated(self) -> dict[str, Any]:
+    def evaluated(self) -> dict[str, float]:
         """The result of the evaluation after training; empty if there is none yet."""
         return read_evaluation(self.final) if self.final.exists() else {}
 
@@ -175,16 +182,14 @@ class CellFolder:
         return ["train", group.env_id, *flags, *own, *allowed, *wraps, "--json", "--no-progress-bar"]
 
 
-def read_evaluation(path: Path, advice: str = "remove it, and the study evaluates again") -> dict[str, Any]:
-    """Return the output of ``ddpg evaluate --json`` from a file.
+def read_evaluation(path: Path, advice: str = "remove it, and the study evaluates again") -> dict[str, float]:
+    """Return the numbers of a report in the output of ``ddpg evaluate --json``, from a file; null is left out.
 
     Raises:
         FileFault: if the file holds anything else; the message ends with ``advice``.
     """
-    found = read_record(path, advice)
-    if isinstance(found, dict) and isinstance(found.get("mean_return"), (int, float)):
-        return found
-    raise FileFault(f"{path} holds {safe_json.short_repr(found)}, expected an object with a mean_return; {advice}")
+    found = msgspec.structs.asdict(read_record(path, advice, _Evaluation))
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def read_record(path: Path, advice: str, kind: Any = Any) -> Any:

@@ -283,10 +283,8 @@ def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
         if metrics and metrics[-1].get(column):
             at = {**names, "step": int(metrics[-1]["timesteps"])}
             yield {**at, "measure": f"last_{name}", "value": metrics[-1][column]}
-    final = folder.evaluated
-    for name in _EVALUATED:
-        if name in final:
-            yield {**names, "step": cell.group.total_timesteps, "measure": f"final_{name}", "value": repr(final[name])}
+    for name, value in folder.evaluated.items():
+        yield {**names, "step": cell.group.total_timesteps, "measure": f"final_{name}", "value": repr(value)}
 
 
 def evaluation_values(row: dict[str, str], at: dict[str, Any]) -> Iterator[dict[str, Any]]:

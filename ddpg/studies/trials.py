@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ddpg.checkpoints import safe_json
@@ -174,8 +175,8 @@ class Trials:
             number,
             {name: field.value(frozen.params[name]) for name, field in self._space.items()},
             states[frozen.state.name],
-            frozen.value,
-            dict(sorted(frozen.intermediate_values.items())),
+            msgspec.convert(frozen.value, float | None),
+            msgspec.convert(dict(sorted(frozen.intermediate_values.items())), dict[int, float]),
             frozen.user_attrs.get(_REASON),
         )
 

@@ -237,7 +237,13 @@ def test_extra_output_beside_a_result_fails_only_that_cell(stubbed):
     assert study.cell_folders[0].state == "failed"
 
 
-@pytest.mark.parametrize("text", ["hello\n{}", "[]", '{"mean_return": "good"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("hello\n{}", "[]", "{}", '{"mean_return": "good"}', '{"mean_return": true}', '{"mean_return": null}'),
+        *('{"mean_return": 1, "std_return": false}', '{"mean_return": 1, "success_rate": "all"}'),
+    ],
+)
 def test_a_damaged_file_of_a_cell_is_refused_by_name(text, stubbed):
     (cell_folder,) = stubbed([0], "final_episodes = 30").cell_folders
     cell_folder.path.mkdir(parents=True)

@@ -260,7 +260,7 @@ def test_results_are_written_in_long_form(stubbed):
     (cell_folder,) = study.cell_folders
     train_by_hand(cell_folder, [5.0, 7.0])
     assert write_report(study.root, study.groups).rows[0]["seeds"] == 0  # the final evaluation is missing
-    cell_folder.final.write_text('{"mean_return": -2.5, "std_return": 0.5, "episodes": 20}')
+    cell_folder.final.write_text('{"mean_return": -2.5, "std_return": 0.5, "mean_length": null, "episodes": 20}')
     report = write_report(study.root, study.groups)
     assert report.rows[0]["final"] == -2.5
     rows = [list(row.values()) for row in table(report.files["results"])]

@@ -155,6 +155,21 @@ def test_a_value_outside_the_space_is_a_one_line_error(tmp_path):
         opened(tmp_path)
 
 
+@pytest.mark.parametrize("wrong", ["true", '"4.0"', "[4.0]"])
+@pytest.mark.parametrize("field", ["intermediate_value", "values"])
+def test_a_return_in_a_journal_that_is_no_number_is_a_one_line_error(field, wrong, tmp_path):
+    trials = opened(tmp_path)
+    trials.ask()
+    trials.report(0, 1, 4.0)
+    trials.complete(0, 4.0)
+    path, value = tmp_path / "journal", {"intermediate_value": "4.0", "values": "[4.0]"}[field]
+    text = path.read_text()
+    assert f'"{field}":{value}' in text
+    path.write_text(text.replace(f'"{field}":{value}', f'"{field}":{value.replace("4.0", wrong)}'))
+    with refuses(FileFault, "--root"):
+        opened(tmp_path)
+
+
 def test_nothing_in_a_journal_is_unpickled(tmp_path, monkeypatch):
     import pickle
 
