@@ -73,8 +73,8 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """Return a CSV file's rows; none if it does not exist. An incomplete last row of a killed process is left out.
 
     Raises:
-        FileFault: if it is not a regular file, a cell is not a number, a required number is missing, or the steps
-            decrease. The message names file, line and column.
+        FileFault: if it is not a regular file, a row has too many or too few cells, a cell is not a number, a required
+            number is missing, or the steps decrease. The message names file, line and column.
     """
     rows: list[dict[str, str]] = []
     numbered = [0]
@@ -85,14 +85,17 @@ def read_table(path: Path) -> list[dict[str, str]]:
         safe_json.open_regular_file(path) as (file, _),
     ):
         try:
-            reader = csv.DictReader(_lines(file, numbered))
-            missing = [name for name in always if name not in (reader.fieldnames or always)]
+            reader = csv.reader(_lines(file, numbered))
+            columns = next(reader, [])
+            missing = [name for name in always if name not in (columns or always)]
             if missing:
                 raise ValueError(f"it has no column {missing[0]}")
-            for row in reader:
-                if None not in row and None not in row.values():
-                    _check_row(row, rows, always)
-                    rows.append(row)
+            for cells in filter(None, reader):
+                if len(cells) != len(columns):
+                    raise ValueError(f"its number of cells is {len(cells)}, expected {len(columns)}")
+                row = dict(zip(columns, cells, strict=True))
+                _check_row(row, rows, always)
+                rows.append(row)
         except (ValueError, csv.Error) as error:
             where, why = f"{path} line {numbered[0]}", safe_json.one_line(str(error))
             advice = "remove it" if numbered[0] > 1 else "move the file away"
