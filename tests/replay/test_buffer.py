@@ -289,6 +289,35 @@ def test_a_ring_behaves_like_a_list():
     run_state_machine_as_test(Ring, settings=quick)
 
 
+def step(env_index, before, after, goes_on=False):
+    """Return a step for :meth:`Ring.add`, from one observation (0 or 1) to another."""
+    return env_index, goes_on, before, after, False, False
+
+
+ALONE, CONNECTED = [step(0, 1, 0), step(1, 1, 0), step(2, 1, 0)], [step(0, 1, 0), step(0, 0, 0), step(0, 0, 1)]
+WHERE_RANDOM_STEPS_SELDOM_GO = {
+    "a jump": (3, [[step(0, 0, 0)], [step(0, 1, 1)]]),
+    "a jump within a block": (3, [[step(0, 0, 0), step(0, 1, 1)]]),
+    # Environment 0 goes on with what it had reached, and so had environment 1 in the row that overwrote 0's last one.
+    "the newest row of an episode is overwritten": (
+        2,
+        [[step(0, 0, 1)], [step(1, 0, 0)], [step(1, 1, 1)], [step(0, 1, 0)]],
+    ),
+    "a block overwrites rows without successors": (3, [ALONE, CONNECTED] * 2),
+}
+
+
+@pytest.mark.parametrize("case", WHERE_RANDOM_STEPS_SELDOM_GO)
+def test_a_ring_behaves_like_a_list_where_random_steps_seldom_go(case):
+    capacity, blocks = WHERE_RANDOM_STEPS_SELDOM_GO[case]
+    ring = Ring()
+    ring.start(capacity)
+    for block in blocks:
+        ring.add(block)
+        ring.rows_equal_the_list()
+        ring.returns_equal_the_lists()
+
+
 def test_returns_end_where_episodes_do(rng):
     """Two interleaved environments: 0 terminates after three steps, 1 continues. γ = 0.5, n = 3."""
     buffer = ReplayBuffer(20, (1,), 1)
