@@ -67,10 +67,10 @@ def _numbered(temporary: Path) -> Path:
 
 
 def check_root(root: str | Path) -> None:
-    """Refuse a ``root`` in which no run directory could be made.
+    """Refuse a ``root`` in which no run directory could be made, or in which commands would not look for one.
 
     Raises:
-        UsageError: if ``root`` is not UTF-8.
+        UsageError: if ``root`` is not UTF-8, or is in the folder of a run or in a checkpoint.
         FileFault: if ``root``, or the nearest directory above it that exists, is not a directory or cannot be written
             to.
     """
@@ -83,6 +83,18 @@ def check_root(root: str | Path) -> None:
         raise FileFault(f"root={str(root)!r}: {str(there)!r} is on a read-only file system (EROFS); name another one")
     if not os.access(there, os.W_OK | os.X_OK):
         raise FileFault(f"root={str(root)!r}: {str(there)!r} is not yours to write to; name another one")
+    for folder in (whole := target_dir.resolved(path), *whole.parents):
+        if (run := _is_run(folder)) or target_dir.is_checkpoint(folder):
+            what = "run" if run else "checkpoint"
+            raise UsageError(f"root={str(root)!r} is in the {what} {str(folder)!r}; name a folder outside it")
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        run_config.read(folder)
+    except (FileNotFoundError, FileFault):  # also a config.json of something else
+        return False
+    return True
 
 
 def check_utf8(path: str | Path, what: str) -> None:

@@ -313,6 +313,41 @@ def test_the_owner_of_a_lock_is_named_in_one_line(tmp_path):
     assert str(caught.value).isprintable()
 
 
+def manifest_of_nothing(folder):
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text('{"format": 3, "sha256": {}}')
+
+
+@pytest.mark.parametrize("below", ["", "more", "checkpoints/0", "checkpoints/0/studies/mine"])
+def test_runs_and_studies_are_not_rooted_in_a_run(below, tmp_path):
+    run = create(tmp_path)
+    (tmp_path / "link").symlink_to(run)
+    for root in (run / below, tmp_path / "link" / below):
+        with refuses(UsageError, f"{root} {run} outside"):
+            run_directory.check_root(root)
+    for allowed in (tmp_path, run.parent, run.parent / "1-studies"):
+        run_directory.check_root(allowed)
+
+
+def test_runs_are_not_rooted_in_a_checkpoint_but_in_projects_with_a_config_and_checkpoints_of_their_own(tmp_path):
+    manifest_of_nothing(tmp_path / "saved")
+    with refuses(UsageError, f"checkpoint {tmp_path / 'saved'}"):
+        run_directory.check_root(tmp_path / "saved" / "runs")
+    (tmp_path / "config.json").write_text('{"format": 1, "name": "my project"}')
+    (tmp_path / "checkpoints").mkdir()
+    run_directory.check_root(tmp_path / "runs")
+
+
+def test_every_command_that_trains_refuses_a_root_in_a_run(tmp_path, capsys):
+    run = create(tmp_path)
+    (tmp_path / "study.toml").write_text('environments = ["Pendulum-v1"]\nseeds = 1\n[configurations]\nplain = {}\n')
+    for words in (["train", "Pendulum-v1"], ["tune", "Pendulum-v1"], ["study", str(tmp_path / "study.toml")]):
+        assert main([*words, "--root", str(run / "more"), "--no-progress-bar"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"ddpg: error: root={str(run / 'more')!r} is in the run {str(run)!r}")
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.json"]
+
+
 def test_a_read_only_file_system_is_named(tmp_path, monkeypatch):
     class ReadOnly:
         f_flag = os.ST_RDONLY
