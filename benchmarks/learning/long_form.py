@@ -102,13 +102,15 @@ def read(path: Path) -> list[Cell]:
             raise FileFault(f"{path} has the columns {reader.fieldnames}, expected {', '.join(COLUMNS)}")
         for row in reader:
             try:
+                if None in row:
+                    raise ValueError("too many cells")
                 float(row["value"])
                 key = row["study"], row["env"], row["recipe"], int(row["seed"])
                 cells.setdefault(key, []).append((int(row["step"]), row["measure"], row["value"]))
             except (TypeError, ValueError):
                 raise FileFault(
-                    f"{path}, line {reader.line_num}: seed, step and value must be numbers, got {row}; restore the "
-                    "line, or collect again"
+                    f"{path}, line {reader.line_num}: seed, step and value must be numbers, the last of {len(COLUMNS)} "
+                    f"cells, got {row}; restore the line, or collect again"
                 ) from None
     return [make_cell(key, values) for key, values in cells.items()]
 

@@ -112,6 +112,7 @@ def test_a_file_is_read_as_it_was_written_with_studies_in_order(tmp_path):
         (",".join(long_form.COLUMNS) + "\ns,E,r,one,100,m,1\n", "line 2"),
         (",".join(long_form.COLUMNS) + "\ns,E,r,1,100,m,\n", "line 2"),
         (",".join(long_form.COLUMNS) + "\ns,E,r,1,100\n", "line 2"),
+        (",".join(long_form.COLUMNS) + "\ns,E,r,1,100,m,1,5\n", "line 2"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path, text, message):
