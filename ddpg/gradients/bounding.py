@@ -106,6 +106,8 @@ def norm_clipping(action_gradient: tf.Tensor, max_norm: float) -> tf.Tensor:
     Clipping works per sample and at the scale of ∇ₐQ itself, because it does not commute with the 1/B of
     the batch mean. It does not commute with inverting either: clipping first bounds only the gradient that
     is inverted; clipping afterwards also bounds the pull from far outside.
+
+    A norm of 1.8e19 or more, whose square is not a finite float32, gives 0: the sample does not move the actor.
     """
     return tf.clip_by_norm(action_gradient, max_norm, axes=[1])
 

@@ -186,6 +186,11 @@ def test_f_norm_clipping_commutes_with_neither_inverting_nor_the_batch_mean():
     np.testing.assert_allclose(bounding.norm_clipping(gradient, 1.0) / 100, [[0.006, 0.008]], rtol=1e-5)
 
 
+def test_norm_clipping_leaves_nothing_of_a_gradient_whose_squared_norm_overflows():
+    gradient = tf.constant([[3e38, -3e38], [1.9e19, 0.0], [1.7e19, 0.0]])
+    np.testing.assert_allclose(bounding.norm_clipping(gradient, 0.5), [[0, 0], [0, 0], [0.5, 0]], rtol=1e-6)
+
+
 def test_f_actor_clips_before_the_bounding(observation_space, action_space, session, initialize, rng):
     actor, _ = networks_of(observation_space, action_space, bounding="inverting", action_gradient_clip=1.0)
     initialize()
