@@ -17,7 +17,10 @@ SIZE_SHARES = (0.24, 0.32, 0.32, 0.115, 0.005)
 
 # For each option: the probability that it differs from its default, and its other values. DQN has some of them.
 OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
-    "activation": (0.5, ("tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")),
+    "activation": (
+        0.5,
+        ("tanh", "elu", "selu", "leaky_relu", "gelu", "silu", "sigmoid", "softplus", "softsign", "linear"),
+    ),
     "norm": (0.5, ("layer", "rms", "batch", "renorm", "renorm_soft", "renorm_preactivation")),
     "critic_hidden": (0.2, ((5,), (7, 3), (97, 33))),
     "critic_norm": (0.3, (None, "layer", "rms", "batch", "renorm", "renorm_soft", "renorm_preactivation")),

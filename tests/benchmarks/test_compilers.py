@@ -45,6 +45,16 @@ def test_every_option_of_an_update_is_sampled(algorithm):
     assert fields - ELSEWHERE == set(options_of(algorithm))
 
 
+@pytest.mark.parametrize("algorithm", CONFIGS)
+def test_every_name_that_an_option_of_an_update_may_have_is_sampled(algorithm):
+    """But ``placeholder``, whose target is computed in a session call of its own."""
+    sampled, left_out = options_of(algorithm), set()
+    for field in dataclasses.fields(CONFIGS[algorithm]):
+        if field.name in sampled:
+            left_out |= {*(field.metadata.get("choices") or ())} - {field.default, *sampled[field.name][1]}
+    assert left_out == {"placeholder"}
+
+
 def test_a_disturbed_sum_adds_two_random_halves():
     """1e30·1e30 and 1e30·(−1e30) add to ∞ − ∞ or to the first infinity; ordinary sums change only by rounding."""
     large = tf.constant([[1e30, 1e30]]), tf.constant([[1e30], [-1e30]])
