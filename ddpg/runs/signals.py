@@ -88,7 +88,8 @@ class _WatchedStopRequest(StopRequest):
         """Handle the signals until the block ends; a signal that is ignored, as under ``nohup``, stays ignored."""
         taken = [n for n, handler in self._before.items() if handler not in (signal.SIG_IGN, None)]
         read, write = os.pipe()
-        os.set_blocking(write, False)
+        if hasattr(os, "set_blocking"):  # not on Windows before Python 3.12, where the pipe may block
+            os.set_blocking(write, False)
         thread = threading.Thread(target=self._watch, args=(read,), name="ddpg-signals", daemon=True)
         thread.start()
         for number in taken:

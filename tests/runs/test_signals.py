@@ -1,5 +1,6 @@
 """Signals that end commands without a run to save."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -43,3 +44,20 @@ def test_handlers_are_put_back():
         assert signal.getsignal(signal.SIGINT) is before[signals.SIGNALS.index(signal.SIGINT)]
         assert signal.getsignal(signal.SIGTERM) is not before[signals.SIGNALS.index(signal.SIGTERM)]
     assert [signal.getsignal(number) for number in signals.SIGNALS] == before
+
+
+def test_where_a_pipe_cannot_be_made_non_blocking_a_signal_still_arrives(monkeypatch):
+    """As on Windows before Python 3.12, whose ``set_wakeup_fd`` takes a blocking pipe."""
+    set_blocking, set_wakeup_fd = os.set_blocking, signal.set_wakeup_fd
+
+    def takes_any(descriptor, **options):
+        if descriptor != -1:
+            set_blocking(descriptor, False)
+        return set_wakeup_fd(descriptor, **options)
+
+    monkeypatch.delattr(os, "set_blocking")
+    monkeypatch.setattr(signal, "set_wakeup_fd", takes_any)
+    with signals.stop_on_signals() as request:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert request.came(within=60)
+    assert request.number == signal.SIGTERM
