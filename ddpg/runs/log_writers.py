@@ -193,7 +193,7 @@ def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
         with os_errors(temporary), tf.io.TFRecordWriter(str(temporary)) as writer:
             for record in kept:
                 writer.write(record)
-        with temporary.open("rb") as file:
+        with temporary.open("rb+") as file:  # Windows flushes only files that are open for writing
             os.fsync(file.fileno())
 
 

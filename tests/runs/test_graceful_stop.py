@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
 import re
@@ -382,6 +383,28 @@ def test_events_that_cannot_be_rewritten_are_kept(tmp_path, monkeypatch):
     with refuses(OSError, "No space left"):
         module.TensorBoardLogWriter(tmp_path, {}, lambda step, tag: False)
     assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [(path.name, before)]
+
+
+def test_rewritten_events_are_flushed_through_a_file_open_for_writing(tmp_path, monkeypatch):
+    """Windows refuses to flush any other: EBADF."""
+    from ddpg.runs.log_writers import TensorBoardLogWriter, v1
+
+    events = TensorBoardLogWriter(tmp_path, {"a": "a"}, None)
+    for step in (5, 6):
+        events.add_metrics(step, {"a": 1.0})
+    events.close()
+    (path,), flush, flushed = tmp_path.iterdir(), os.fsync, []
+
+    def of_windows(descriptor):
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flushed.append(descriptor)
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", of_windows)
+    TensorBoardLogWriter(tmp_path, {"a": "a"}, lambda step, tag: step < 6).close()
+    assert len(flushed) == 1
+    assert [event.step for event in v1.train.summary_iterator(str(path)) if event.HasField("summary")] == [5]
 
 
 def test_events_that_do_not_fit_raise_an_os_error(tmp_path):
