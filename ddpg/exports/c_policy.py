@@ -551,7 +551,7 @@ def write(
     }
     folder.mkdir()
     for file, text in texts.items():
-        (folder / file).write_text(text, encoding="ascii")
+        (folder / file).write_bytes(text.encode("ascii"))  # write_text would end lines differently on Windows
     whole = {
         **policy_file.export_metadata("c", observation_space, actions.space),
         "quantize": quantize,

@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+from pathlib import Path
 
 import c_compilers
 import gymnasium as gym
@@ -536,6 +537,18 @@ def test_an_export_with_another_name_is_replaced_unless_edited(tmp_path, capsys)
         (path / file).write_text(written)
     with refuses(UsageError, "'c' numpy"):
         ddpg.load_policy(path)
+
+
+def test_the_lines_of_an_export_end_alike_on_every_system(tmp_path, monkeypatch):
+    """Otherwise its checksums, of the text, would take an export for an edited one."""
+
+    def of_windows(path, text, encoding=None, errors=None, newline=None):
+        return path.write_bytes(text.replace("\n", newline or "\r\n").encode(encoding))
+
+    monkeypatch.setattr(Path, "write_text", of_windows)
+    agent = make_agent("plain")
+    for path in (agent.export(tmp_path / "c", "c"), agent.export(tmp_path / "c", "c")):
+        assert b"\r" not in (path / "policy.c").read_bytes() + (path / "policy.h").read_bytes()
 
 
 def test_what_a_compiler_made_of_it_is_replaced_with_an_export(tmp_path):
