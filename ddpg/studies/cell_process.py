@@ -15,7 +15,7 @@ from ddpg.errors import FileFault
 from ddpg.runs import signals
 from ddpg.runs.lock import lock_cell_log
 from ddpg.studies.forked_cells import CellServer, ServedCell
-from ddpg.studies.parent_guard import with_parent_guard
+from ddpg.studies.parent_guard import terminate, with_parent_guard
 from ddpg.studies.study_folder import CellFolder, read_evaluation
 
 # Not ``-m ddpg``: it would import from the working directory first (the empty entry of sys.path).
@@ -151,8 +151,11 @@ class CellProcess(Process):
             self._partial.replace(self._folder.final)
 
     def terminate(self) -> None:
-        """Ask the cell to save and end."""
-        self._process.terminate()
+        """Ask the cell to save and end; on Windows, end it at once."""
+        if isinstance(self._process, ServedCell):
+            self._process.terminate()
+        else:
+            terminate(self._process)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until it has ended, at most ``timeout`` seconds."""

@@ -4,9 +4,11 @@
 
 On Linux (``METHOD`` is ``signal``) the kernel sends SIGKILL when the parent dies, and the command replaces this script
 (exec). Elsewhere (``pipe``) standard input is a pipe whose other end only the parent holds. The pipe closes when the
-parent dies, and this script, which keeps running beside the command, then kills the command.
+parent dies, and this script, which keeps running beside the command, then kills the command. A byte in the pipe asks it
+to terminate the command.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -32,6 +34,18 @@ def with_parent_guard(command: Sequence[str], method: str | None = None) -> tupl
     return words, subprocess.DEVNULL if method == "signal" else subprocess.PIPE
 
 
+def terminate(process: subprocess.Popen) -> None:
+    """Terminate the command that ``process`` guards: with SIGTERM; Windows has no such signal, and ends it at once.
+
+    A guard with a pipe is asked to do so, because on Windows terminating the guard would leave the command running.
+    """
+    if process.stdin is None:
+        process.terminate()
+        return
+    with contextlib.suppress(OSError):  # it has ended
+        os.write(process.stdin.fileno(), b"t")
+
+
 def end_with_parent(parent: int) -> None:
     """Let Linux kill this process when the process ``parent`` dies; kill it now if that process has died already."""
     import ctypes
@@ -52,7 +66,7 @@ def _end_by_pipe(command: Sequence[str]) -> int:
 
     def watch() -> None:
         while os.read(0, 1):
-            pass
+            process.terminate()
         process.kill()
 
     signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())

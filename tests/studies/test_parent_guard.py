@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ddpg.studies.parent_guard import with_parent_guard
+from ddpg.studies.parent_guard import terminate, with_parent_guard
 
 METHODS = ["pipe", *(["signal"] if sys.platform == "linux" else [])]
 # Locks the file named by its first argument, prints "ready", and writes "survived" to the file after 300 s.
@@ -50,6 +50,16 @@ def test_status_signals_and_output_are_passed_through(method):
         assert (ended.stdout.read(), ended.wait()) == ("said\n", 3)
     with started([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], method) as killed:
         assert killed.wait() == -signal.SIGKILL
+    saves = "import signal; signal.signal(15, lambda *_: exit(7)); print(flush=True); signal.pause()"
+    with started([sys.executable, "-c", saves], method) as terminated:
+        terminated.stdout.readline()
+        terminate(terminated)
+        assert terminated.wait() == 7
+        terminate(terminated)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_guard_passes_the_signal_of_a_service_manager_on(method):
     saves = "import signal; signal.signal(15, lambda *_: exit(7)); print(flush=True); signal.pause()"
     with started([sys.executable, "-c", saves], method) as terminated:
         terminated.stdout.readline()

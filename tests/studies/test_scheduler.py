@@ -24,6 +24,7 @@ from ddpg.runs.run_directory import read_config
 from ddpg.studies import cell_process, scheduler, study_progress
 from ddpg.studies.cell_process import COMMAND, LocalEngine
 from ddpg.studies.engine_choice import EngineChoice
+from ddpg.studies.parent_guard import with_parent_guard
 from ddpg.studies.scheduler import Scheduler, run_study, study_resume_hint
 from ddpg.studies.study import Cell, read_study
 from ddpg.studies.study_folder import CellFolder
@@ -533,6 +534,22 @@ def test_a_program_that_a_cell_starts_does_not_inherit_its_lock(stubbed):
         assert cell_folder.state != "running"
     finally:
         os.killpg(session, signal.SIGKILL)
+
+
+def test_a_terminated_cell_ends_where_only_its_guard_can_be_killed(stubbed, monkeypatch):
+    """As on Windows, where terminating a process kills it, and leaves the processes that it has started."""
+    study = stubbed([8])
+    (cell_folder,) = study.cell_folders
+    cell_folder.path.mkdir(parents=True)
+    monkeypatch.setattr(cell_process, "with_parent_guard", lambda command: with_parent_guard(command, "pipe"))
+    monkeypatch.setattr(subprocess.Popen, "terminate", subprocess.Popen.kill)
+    cell = cell_process.CellProcess(cell_folder, study.command, 1)
+    while not study.ready:
+        assert cell.poll() is None
+    cell.terminate()
+    cell.wait(60)
+    assert cell.poll() == 143
+    assert cell_folder.saved == 40
 
 
 def test_folders_that_begin_with_a_dash_are_not_read_as_flags(stubbed, monkeypatch, tmp_path):
