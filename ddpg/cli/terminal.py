@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+_READER_IS_GONE = (errno.EPIPE, errno.EINVAL, errno.EIO)  # a closed pipe, the same on Windows, a closed terminal
+
 
 @contextlib.contextmanager
 def stdout_reserved_for_answer(enabled: bool = True) -> Iterator[None]:
@@ -92,7 +94,7 @@ class BrokenPipeTolerantStream:
         except OSError as error:
             # Replace the descriptor: what the buffer still holds would fail again when the interpreter exits.
             _point_at_devnull(self._stream.fileno())
-            if error.errno not in (errno.EPIPE, errno.EIO):  # neither a closed pipe nor a closed terminal: a full disk
+            if error.errno not in _READER_IS_GONE:  # a full disk
                 raise
 
 

@@ -1,5 +1,7 @@
 """Streams that are closed from the start, and characters that a stream's encoding lacks."""
 
+import contextlib
+import errno
 import io
 import os
 import pty
@@ -7,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from refusals import refuses
 
 from ddpg.cli.terminal import BrokenPipeTolerantStream, tolerate_broken_pipes
 
@@ -83,3 +86,25 @@ def test_what_is_printed_to_a_closed_terminal_is_discarded():
     stream.write("not seen\n")
     stream.flush()
     stream._stream.close()
+
+
+@pytest.mark.parametrize(("number", "reported"), [(errno.EPIPE, False), (errno.EINVAL, False), (errno.ENOSPC, True)])
+def test_what_is_printed_to_a_closed_pipe_is_discarded(number, reported):
+    """Writing to one raises EINVAL on Windows."""
+
+    class Failing(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def fileno(self):
+            return spare
+
+        def write(self, data):
+            raise OSError(number, os.strerror(number))
+
+    spare = os.open(os.devnull, os.O_WRONLY)
+    raw = Failing()
+    stream = BrokenPipeTolerantStream(io.TextIOWrapper(raw, "ascii", write_through=True))
+    with refuses(OSError, os.strerror(number)) if reported else contextlib.nullcontext():
+        stream.write("not seen\n")
+    os.close(spare)
