@@ -18,7 +18,8 @@ def progress_message(text: str, enabled: bool = True) -> Iterator[None]:
         yield
     finally:
         if enabled:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            blank = " " * len(f"{text} ...")  # not an escape sequence, which a console of Windows may show as text
+            print(f"\r{blank}\r", end="", file=sys.stderr, flush=True)
 
 
 def print_to_stderr(text: str) -> None:
