@@ -1,10 +1,9 @@
 """Commands in messages, such as the one that resumes a run: quoted, so that they can be copied into a shell."""
 
-import os
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ddpg.config.imports import references_of
@@ -16,9 +15,13 @@ def command_for(verb: str, run: Path, document: Mapping[str, Any], *flags: str) 
     return shlex.join(["ddpg", verb, as_argument(run), *allow_import_flags(*references_of(document)), *flags])
 
 
-def as_argument(path: Path) -> str:
-    """Return a path as an argument of a command that does not look like a flag."""
-    return os.path.join(os.curdir, path) if str(path).startswith("-") else str(path)
+def as_argument(path: PurePath) -> str:
+    """Return a path as an argument of a command that does not look like a flag.
+
+    Its parts are separated by ``/``, also on Windows: with a backslash it would be quoted, for POSIX shells.
+    """
+    text = path.as_posix()
+    return f"./{text}" if text.startswith("-") else text
 
 
 def allow_import_flags(*names: str) -> list[str]:

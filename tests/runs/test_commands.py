@@ -6,13 +6,13 @@ import re
 import shlex
 import signal
 import sys
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import gymnasium as gym
 import pytest
 
 from ddpg.cli.main import main
-from ddpg.runs.commands import allow_import_flags, command_for, without_resume_hint
+from ddpg.runs.commands import allow_import_flags, as_argument, command_for, without_resume_hint
 
 HARBOUR = """
 import gymnasium as gym
@@ -72,6 +72,8 @@ def test_command_for_quotes_paths_and_allows_imports():
     )
     assert command_for("evaluate", Path("runs/X-v0/1"), {"env_id": "X-v0"}) == "ddpg evaluate runs/X-v0/1"
     assert command_for("evaluate", Path("-x/1"), {"env_id": "X-v0"}) == "ddpg evaluate ./-x/1"
+    assert as_argument(PureWindowsPath("runs", "X-v0", "1")) == "runs/X-v0/1"
+    assert shlex.quote(as_argument(PureWindowsPath("C:\\runs"))) == "C:/runs"
     assert allow_import_flags("b:X-v0", "Y-v0", "a:Z-v0", "b:W-v0") == ["--allow-import", "b", "--allow-import", "a"]
 
 
