@@ -322,7 +322,13 @@ def _check_configurations(configurations: Any) -> None:
             "the table of configurations is empty; add one, such as [configurations.slow], or leave the table out, and "
             "the preset is trained"
         )
+    written: dict[str, str] = {}
     for name, value in configurations.items():
+        if (other := written.setdefault(name.lower(), name)) != name:
+            raise UsageError(
+                f"configurations {other!r} and {name!r} differ only in case, and give a folder its name, which would "
+                "be the same on macOS and Windows; rename one"
+            )
         if not re.fullmatch(_NAME, name):
             raise UsageError(
                 f"configuration {name!r} gives a folder its name; use letters, digits and . _ + = -, a letter or a "

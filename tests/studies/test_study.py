@@ -276,6 +276,12 @@ def test_a_configuration_is_not_named_like_a_file_of_the_study(name, tmp_path):
         read_study(study_file(tmp_path, f"{ENVS}[configurations]\nplain = {{}}\n'{name}' = {{}}\n"))
 
 
+def test_configurations_that_differ_only_in_case_are_refused(tmp_path):
+    """On macOS and Windows their cells would share a folder."""
+    with refuses(UsageError, "configurations 'ReLU' 'relu'"):
+        read_study(study_file(tmp_path, f"{ENVS}[configurations]\nReLU = {{}}\nother = {{}}\nrelu = {{}}\n"))
+
+
 def test_a_list_of_numbers_in_place_of_names_is_refused_without_the_advice_to_write_just_that(tmp_path):
     with refuses(UsageError, "wrappers [3] list str") as caught:
         read_study(study_file(tmp_path, ENVS + "wrappers = [3]"))
