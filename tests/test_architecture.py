@@ -257,6 +257,38 @@ def test_figures_are_saved_atomically():
     assert saving == {"ddpg.checkpoints.atomic_write"}
 
 
+def opens_text_without_encoding(call):
+    """Return whether a call opens a text file, or a program's output, in the encoding that the machine happens to have."""
+    name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+    given = {keyword.arg for keyword in call.keywords}
+    if "encoding" in given or ast.unparse(call.func) in ("os.open", "atomic_write.write_text"):
+        return False
+    if name in ("read_text", "write_text"):
+        return isinstance(call.func, ast.Attribute) and len(call.args) <= (name == "write_text")
+    if name in ("open", "fdopen"):
+        texts = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        return not any(re.fullmatch(r"[rwaxb+]*b[rwaxb+]*", text) for text in texts)
+    return name in ("run", "Popen", "check_output") and bool(given & {"text", "universal_newlines"})
+
+
+@pytest.mark.parametrize(
+    "text", ["open(a)", "a.open('w')", "os.fdopen(3, mode='r')", "a.read_text()", "run(a, text=True)"]
+)
+def test_text_files_without_an_encoding_are_found(text):
+    assert opens_text_without_encoding(ast.parse(text).body[0].value)
+
+
+def test_text_files_name_their_encoding():
+    """It is not UTF-8 by default on Windows."""
+    found = [
+        f"{module}:{call.lineno}"
+        for module in SOURCES
+        for call in ast.walk(tree(module))
+        if isinstance(call, ast.Call) and opens_text_without_encoding(call)
+    ]
+    assert found == []
+
+
 def page():
     return (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 

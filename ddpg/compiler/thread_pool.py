@@ -162,6 +162,6 @@ def _container_quotas() -> Iterator[int]:
     """Yield the whole cores, at least 1, that Linux's control groups of either version leave this container."""
     for files in ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"):
         with contextlib.suppress(OSError, ValueError):  # another system, another version, or no quota
-            quota, period = (int(word) for file in files for word in (CONTROL_GROUP / file).read_text().split())
+            quota, period = (int(word) for file in files for word in (CONTROL_GROUP / file).read_text("ascii").split())
             if quota > 0:
                 yield max(1, quota // period)

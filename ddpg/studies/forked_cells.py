@@ -199,7 +199,7 @@ def serve() -> None:
     The server itself exits when its parent closes the connection.
     """
     connection = socket.socket(fileno=os.dup(0))
-    with open(os.devnull) as nothing:
+    with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     for module in _PRELOADED:
         importlib.import_module(module)

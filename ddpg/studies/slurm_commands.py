@@ -212,7 +212,7 @@ def _call(*words: str, timeout: float = _TIMEOUT) -> str:
             words,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=timeout,
             env=environment,
