@@ -184,7 +184,7 @@ def _load(domain: str, task: str) -> Any:
             raise UsageError(
                 without_opengl(error)
                 or f"dm_control {_version('dm_control')} does not work with MuJoCo {_version('mujoco')} ({error}); "
-                "install the versions of the extra 'dmc', MuJoCo 3.17 or later below 4: pip install 'ddpg-paths[dmc]'"
+                'install the versions of the extra "dmc", MuJoCo 3.17 or later below 4: pip install "ddpg-paths[dmc]"'
             ) from None
 
 

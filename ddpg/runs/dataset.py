@@ -218,7 +218,7 @@ def _minari_folder(source: str) -> Path:
     folder = Path(get_dataset_path(name)) / "data"
     if not folder.is_dir():
         here = ", ".join(_versions(name, folder.parent))
-        get = f"get it with: minari download {name} (which needs pip install 'minari[hf]')"
+        get = f'get it with: minari download {name} (which needs pip install "minari[hf]")'
         raise UsageError(f"{source} is not on this machine; {f'it has {here}' if here else get}")
     return folder
 

@@ -282,7 +282,7 @@ def how_to_install(missing: str) -> str:
     missing = missing.lower()
     for word, extra in _EXTRAS.items():
         if word in missing:
-            return f"install the extra {extra!r}: pip install 'ddpg-paths[{extra}]', in a checkout '.[{extra}]'"
+            return f'install the extra {extra!r}: pip install "ddpg-paths[{extra}]", in a checkout ".[{extra}]"'
     for word, package in _PACKAGES.items():
         if word in missing:
             return f"install it: pip install {package}"

@@ -191,7 +191,7 @@ def test_without_dm_control_the_error_names_the_extra(missing, monkeypatch, caps
     assert main(["train", "dmc/cheetah-run"]) == 2
     message = capsys.readouterr().err.strip()
     assert message.count("\n") == 0
-    for word in (missing, "dmc/cheetah-run", "pip install 'ddpg-paths[dmc]'"):
+    for word in (missing, "dmc/cheetah-run", 'pip install "ddpg-paths[dmc]"'):
         assert word in message
 
 
@@ -204,7 +204,7 @@ def test_an_incompatible_mujoco_is_a_one_line_error(monkeypatch, capsys):
     assert main(["train", "dmc/cheetah-run"]) == 2
     message = capsys.readouterr().err.strip()
     assert message.count("\n") == 0
-    for word in ("dm_control", "MuJoCo", "flex_vertedge", "pip install 'ddpg-paths[dmc]'"):
+    for word in ("dm_control", "MuJoCo", "flex_vertedge", 'pip install "ddpg-paths[dmc]"'):
         assert word in message
 
 
