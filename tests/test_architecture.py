@@ -258,7 +258,7 @@ def test_figures_are_saved_atomically():
 
 
 def opens_text_without_encoding(call):
-    """Return whether a call opens a text file, or a program's output, in the encoding that the machine happens to have."""
+    """Return whether a call opens a text file, or a program's output, in the machine's own encoding."""
     name = getattr(call.func, "id", getattr(call.func, "attr", ""))
     given = {keyword.arg for keyword in call.keywords}
     if "encoding" in given or ast.unparse(call.func) in ("os.open", "atomic_write.write_text"):
