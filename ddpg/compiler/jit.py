@@ -197,8 +197,9 @@ def listings(text: str) -> dict[str, str]:
 
 def _host_target() -> Any:
     llvm = _llvm()
+    # For a process, addresses are known when the code is loaded. It is LLVM's default, except for Windows on x86.
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, reloc="static"
     )
 
 

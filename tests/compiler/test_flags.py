@@ -17,6 +17,7 @@ TARGETS = {
     "x86_64-unknown-linux-gnu": "skylake-avx512",
     "aarch64-unknown-linux-gnu": "neoverse-n1",
     "arm64-apple-macosx": "apple-m1",
+    "x86_64-pc-windows-msvc-elf": "haswell",
 }
 
 
