@@ -29,13 +29,9 @@ def steps(workflow):
     return [step for job in WORKFLOWS[workflow]["jobs"].values() for step in job["steps"]]
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
-def test_a_checkout_of_git_for_windows_has_the_same_bytes(tmp_path):
+def test_git_for_windows_leaves_the_ends_of_lines_as_they_are():
     """An export holds a file of the package, with its checksum."""
-    name = "ddpg/policies/standalone.py"
-    words = ["git", "-c", "core.autocrlf=true", "checkout-index", f"--prefix={tmp_path}/", name]
-    subprocess.run(words, cwd=ROOT, check=True)
-    assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+    assert "* -text" in (ROOT / ".gitattributes").read_text(encoding="utf-8").splitlines()
 
 
 # -- the version ------------------------------------------------------------------------------------------------------
