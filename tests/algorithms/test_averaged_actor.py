@@ -56,11 +56,10 @@ def test_one_step_by_hand(graph, session):
 # All drivers of a delayed actor; moving statistics with one driver that runs the graph, too.
 FOLLOWED = [
     ("ddpg", "native"),
-    ("td3", "stepped"),
     *(
         pytest.param(*pair, marks=pytest.mark.slow)
         for pair in (
-            *(("td3", driver) for driver in DRIVERS if driver != "stepped"),
+            *(("td3", driver) for driver in DRIVERS),
             *(("online", "native"), ("crossq", "native"), ("crossq", "uncompiled")),
         )
     ),

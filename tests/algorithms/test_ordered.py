@@ -52,7 +52,8 @@ CONFIGS = {
 LONG = (
     *("ddpg", "ddpg, batch norm", "td3, batch norm", "td3+bc, batch norm", "surrogate, batch norm"),
     *("online", "online, batch norm", "online, batch renorm, lap", "crossq", "crossq, categorical"),
-    *("crossq, distributional", "dqn, batch norm", "dqn, online, renorm", "dqn, affine projection"),
+    *("td3, online, batch renorm", "crossq, distributional"),
+    *("dqn, batch norm", "dqn, online, renorm", "dqn, affine projection"),
 )
 
 

@@ -115,9 +115,13 @@ def evaluate(backend, path, agent, observations, quantize=None):
 
 
 def slow_by_case(name, backend):
-    """With a compiler NumPy computes only one case of each kind of action; an export compares itself with NumPy."""
+    """With a compiler NumPy computes only one case of each kind of action; an export compares itself with NumPy.
+
+    Three cases are slow: the self-test of each is compiled in any case.
+    """
     compiled = len(BACKENDS) > 1 and name not in ("plain", "parameterised", "discrete")
-    return [pytest.mark.slow] * (backend not in BACKENDS[:2] or (backend is None and compiled))
+    long = name in ("residual", "one of", "without parameters")
+    return [pytest.mark.slow] * (backend not in BACKENDS[:2] or long or (backend is None and compiled))
 
 
 @pytest.mark.parametrize(

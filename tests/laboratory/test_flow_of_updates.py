@@ -159,7 +159,11 @@ def odd_clone(actor, critic, states, batch):
     return actor.optimizer.compute_gradients(loss, actor.trainable_variables)
 
 
-@pytest.mark.parametrize("path", [{"td_target": odd_target}, {"policy_gradient": odd_clone}], ids=["td", "policy"])
+@pytest.mark.parametrize(
+    "path",
+    [{"td_target": odd_target}, pytest.param({"policy_gradient": odd_clone}, marks=pytest.mark.slow)],
+    ids=["td", "policy"],
+)
 def test_an_op_without_a_gradient_is_named_with_its_path(path):
     """In a whole update, and among the paths that are compared."""
     with refuses(UsageError, f"{next(iter(path))} IgammaGradA stop_gradient"):

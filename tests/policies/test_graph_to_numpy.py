@@ -146,7 +146,9 @@ def test_exports_of_layers_whose_weights_are_computed(network, tmp_path):
     np.testing.assert_allclose(policy.predict(states())[0], agent.predict(states())[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "format", [pytest.param(format, marks=[pytest.mark.slow] * (format == "savedmodel")) for format in FORMATS]
+)
 def test_every_activation_is_exported(format, tmp_path):
     """In one network; each export compares itself with the agent."""
     if format == "onnx":

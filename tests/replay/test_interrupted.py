@@ -71,8 +71,7 @@ def interrupted(call, at):
     [
         *(pytest.param(two_transitions, [0, 1], rows, marks=pytest.mark.slow) for rows in (0, 3, 8)),
         (two_transitions, [0, 1], 13),
-        *(pytest.param(two_steps, [0, 0], rows, marks=pytest.mark.slow) for rows in (0, 8)),
-        (two_steps, [0, 0], 13),
+        *(pytest.param(two_steps, [0, 0], rows, marks=pytest.mark.slow) for rows in (0, 8, 13)),
     ],
     ids=["empty", "filling", "full", "wrapped", "empty, two steps", "full, two steps", "wrapped, two steps"],
 )
