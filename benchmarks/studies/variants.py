@@ -21,8 +21,6 @@ SUITE = {
     "QuadrupedWalk": "dmc/quadruped-walk-v0",
     "ReacherHard": "dmc/reacher-hard-v0",
     "WalkerRun": "dmc/walker-run-v0",
-    "DogStand": "dmc/dog-stand-v0",
-    "DogWalk": "dmc/dog-walk-v0",
 }
 
 

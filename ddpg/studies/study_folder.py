@@ -39,6 +39,9 @@ class _Evaluation(msgspec.Struct):
     success_rate: float | None = None
 
 
+EVALUATED = _Evaluation.__struct_fields__  # the numbers of an evaluation that go into results.csv
+
+
 class _Cells(msgspec.Struct, forbid_unknown_fields=True):
     format: Literal[1]
     groups: Annotated[list[Group], msgspec.Meta(min_length=1)]

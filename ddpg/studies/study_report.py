@@ -19,7 +19,7 @@ from ddpg.runs.plotting import plot_curves
 from ddpg.runs.tables import read_table
 from ddpg.studies.comparison import NO_ESTIMATE, Estimate, compare, compare_over_environments, estimate
 from ddpg.studies.study import FILES, Group, cells_of
-from ddpg.studies.study_folder import CellFolder
+from ddpg.studies.study_folder import EVALUATED, CellFolder
 
 NOTE = "Interquartile mean over the seeds of finished cells, with its 95 % bootstrap interval."
 HOLDING_NOTE = (
@@ -169,7 +169,6 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any
 
 
 COLUMNS = ("env", "config", "seed", "step", "measure", "value")
-_EVALUATED = ("mean_return", "std_return", "mean_length", "success_rate")
 _LOGGED = {"training_seconds": "seconds", "compile_seconds": "compile_seconds", "steps_per_second": "fps"}
 
 
@@ -289,7 +288,7 @@ def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
 
 def evaluation_values(row: dict[str, str], at: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the values of a row of ``evaluations.csv`` in long form; ``at`` has the columns that say where it was."""
-    yield from ({**at, "measure": f"evaluation_{name}", "value": row[name]} for name in _EVALUATED if row.get(name))
+    yield from ({**at, "measure": f"evaluation_{name}", "value": row[name]} for name in EVALUATED if row.get(name))
 
 
 def _ends(runs: Sequence[tuple[CellFolder, Run]]) -> tuple[dict[int, float], list[np.ndarray]]:
