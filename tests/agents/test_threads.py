@@ -57,7 +57,7 @@ def steps_of_adam(agent, network):
         {"compiler": "native", "threads": 2},
         pytest.param({"compiler": "xla"}, marks=pytest.mark.slow),
         pytest.param({"jit": False}, marks=pytest.mark.slow),
-        {"td_target": "placeholder", "jit": False, "updates_per_call": 1},
+        pytest.param({"td_target": "placeholder", "jit": False, "updates_per_call": 1}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -88,14 +88,14 @@ def test_parameters_set_during_updates_are_not_lost(options):
 
     def set_and_read():
         try:
-            for number in range(60):
+            for number in range(20):
                 agent.set_parameters({name: np.full(shape, float(number))}, exact_match=False)
                 found.append(agent.get_parameters()[name])
         finally:
             over.set()
 
     together(update, set_and_read)
-    np.testing.assert_allclose([values.mean() for values in found], range(60), atol=1e-4)
+    np.testing.assert_allclose([values.mean() for values in found], range(20), atol=1e-4)
 
 
 def test_every_call_but_predict_waits_for_the_call_in_progress(tmp_path):
@@ -154,7 +154,10 @@ class Waiting(Counting):
         return super().step(action)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+OVERLAP = pytest.mark.parametrize("overlap", [False, pytest.param(True, marks=pytest.mark.slow)])
+
+
+@OVERLAP
 def test_calls_during_learn_run_or_are_refused(overlap, tmp_path):
     """While the environment steps, predict, calls that change the agent, and saving do not wait; some are refused."""
     env = Waiting()
@@ -188,21 +191,7 @@ def test_calls_during_learn_run_or_are_refused(overlap, tmp_path):
     agent.close()
 
 
-def test_close_within_learn_is_refused_and_learning_continues():
-    agent = DDPG(Counting(7), CONFIG.replace(jit=False), seed=0)
-    refusals = []
-
-    def close(agent):
-        with refuses(UsageError, "close()") as refusal:
-            agent.close()
-        refusals.append(refusal)
-
-    agent.learn(6, close)
-    assert len(refusals) == agent.num_timesteps == 6
-    agent.close()
-
-
-@pytest.mark.parametrize("overlap", [False, True])
+@OVERLAP
 def test_a_callback_and_an_environment_may_wait_for_a_thread_that_uses_the_agent(overlap):
     """They would deadlock if ``learn`` held the agent's lock while calling them."""
     predicted = []
@@ -285,20 +274,23 @@ def test_agents_in_threads_give_the_results_of_one_thread():
     assert all(agent.closed for agent in made.values())
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_learn_within_learn_is_refused_and_learning_continues(overlap):
-    agent, refusals = DDPG(Counting(4), CONFIG.replace(overlap=overlap, jit=False), seed=0), []
+@OVERLAP
+def test_learn_and_close_within_learn_are_refused_and_learning_continues(overlap):
+    agent, steps = DDPG(Counting(4), CONFIG.replace(overlap=overlap, jit=False), seed=0), []
 
     def again(agent):
-        with refuses(UsageError, "learn() within learn() callback") as refusal:
+        with refuses(UsageError, "learn() within learn() callback"):
             agent.learn(2)
-        refusals.append(refusal)
+        with refuses(UsageError, "close()"):
+            agent.close()
+        steps.append(agent.num_timesteps)
 
     agent.learn(12, again)
-    assert len(refusals) == agent.num_timesteps == 12
+    assert steps == [*range(1, 13)]
     assert agent.num_updates + agent.loop.owed_updates == 8
     agent.learn(2)
     assert agent.num_timesteps == 14
+    agent.close()
 
 
 def test_closing_during_updates_ends_them_with_a_clear_error():
