@@ -22,7 +22,11 @@ CONFIG = DDPGConfig(
 )
 
 
-@pytest.fixture(scope="module", params=list(POLICY_GRADIENTS))
+# The critic's part does not depend on the path, and the actor's is slow for all but one.
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(path, marks=[pytest.mark.slow] * (path != "chain_rule")) for path in POLICY_GRADIENTS],
+)
 def updated(request):
     """An agent after one update on its single transition, the update's metrics, and the variables before it."""
     agent = DDPG((BOX, UNIT), CONFIG.replace(policy_gradient=request.param), seed=0)

@@ -6,32 +6,14 @@ import pytest
 import tensorflow as tf
 from refusals import refuses
 
-from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+from ddpg import DDPG, DQN, CriticNetwork, DDPGConfig, DQNConfig, UsageError, mlp
+from ddpg.algorithms.ddpg import DDPGUpdate
+from ddpg.algorithms.dqn import DQNUpdate
 
 v1 = tf.compat.v1
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 STATE = np.array([0.5])
 STEPPED = {"td_target": "placeholder", "updates_per_call": 1, "jit": False}  # the driver with the smallest graph
-
-
-def critic_steps(optimizer, updates=2):
-    """Return Q's output bias before and after updates towards y = 1 from q = 0, with all weights zero.
-
-    The hidden layer is inactive, so only the bias moves; its gradient is 2 (q − 1) for every sample.
-    """
-    config = DDPGConfig(
-        **{"hidden": (2,), "batch_size": 4, "optimizer": optimizer, "critic_learning_rate": 0.1}, **STEPPED
-    )
-    agent = DDPG((BOX, BOX), config, seed=0)
-    with agent.session.as_default():
-        agent.critic.set_network_params([0 * array for array in agent.critic.get_network_params()])
-    agent.observe(STATE, [0.0], 1.0, STATE, True, False)
-    biases = []
-    for _ in range(updates):
-        agent.update(1)
-        with agent.session.as_default():
-            biases.append(float(agent.critic.get_network_params()[-1][0]))
-    return biases
 
 
 def momentum(rate=0.1, keep=0.9):
@@ -73,17 +55,27 @@ def adam(rate=0.1, beta1=0.9, beta2=0.999, epsilon=1e-8):
         (v1.train.GradientDescentOptimizer, [0.2, 0.36]),
     ],
 )
-def test_optimizers_by_hand(optimizer, expected):
-    np.testing.assert_allclose(critic_steps(optimizer), expected, atol=1e-5)
+def test_optimizers_by_hand(optimizer, expected, session, initialize):
+    """Q's output bias after two steps towards y = 1 from Q = 0, with all weights zero.
+
+    The hidden layer is inactive, so only the bias moves; its gradient is 2 (Q − 1) for every sample.
+    """
+    critic = CriticNetwork(BOX, BOX, network=mlp((2,)), optimizer=optimizer, learning_rate=0.1)
+    initialize()
+    critic.set_network_params([0 * array for array in critic.get_network_params()])
+    biases = []
+    for _ in range(2):
+        critic.train([STATE] * 4, np.zeros((4, 1)), np.ones((4, 1)))
+        biases.append(float(critic.get_network_params()[-1][0]))
+    np.testing.assert_allclose(biases, expected, atol=1e-5)
 
 
-def test_every_network_has_the_optimizer():
+def test_every_network_has_the_optimizer(graph):
     """Checked by hand above: of DQN's network, and of both of DDPG's."""
-    expected = v1.train.MomentumOptimizer
-    agent = DDPG((BOX, BOX), DDPGConfig(hidden=(2,), optimizer="momentum", jit=False), seed=0)
-    assert (type(agent.actor.optimizer), type(agent.critic.optimizer)) == (expected, expected)
-    config = DQNConfig(hidden=(2,), optimizer="momentum", jit=False)
-    assert type(DQN((BOX, gym.spaces.Discrete(2)), config, seed=0).q.optimizer) is expected
+    ddpg = DDPGUpdate.build(DDPGConfig(hidden=(2,), optimizer="momentum"), (BOX, BOX))
+    dqn = DQNUpdate.build(DQNConfig(hidden=(2,), optimizer="momentum"), (BOX, gym.spaces.Discrete(2)))
+    for network in (ddpg.actor, ddpg.critic, dqn.network):
+        assert type(network.optimizer) is v1.train.MomentumOptimizer
 
 
 def test_unknown_optimizer():
@@ -135,18 +127,16 @@ def test_an_unused_target_network_is_not_copied_to():
         DQNConfig(target="online", target_update_interval=100)
 
 
-@pytest.mark.parametrize("norm", [None, "batch", "layer", pytest.param("rms", marks=pytest.mark.slow)])
-def test_convolutions_are_normalised(norm):
+@pytest.mark.parametrize("norm", [None, "batch", "layer", "rms"])
+def test_convolutions_are_normalised(norm, session, initialize, rng):
     """Earlier versions of DQNConfig(network="conv", norm=...) ignored norm."""
     space = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
-    config = DQNConfig(hidden=(4,), network="conv", norm=norm, batch_size=2, **STEPPED)
-    agent = DQN((space, gym.spaces.Discrete(2)), config, seed=0)
-    names = [name for name in agent.global_variables if "conv_norm" in name and "Adam" not in name]
-    assert bool(names) == (norm is not None)
-    image = np.random.default_rng(0).integers(0, 255, (8, 8, 1)).astype(np.uint8)
-    agent.observe(image, 1, 1.0, image, True, False)
-    assert agent.update(1)["loss"] > 0
+    config = DQNConfig(hidden=(4,), network="conv", norm=norm, optimizer="sgd")
+    q = DQNUpdate.build(config, (space, gym.spaces.Discrete(2))).network
+    assert any("conv_norm" in variable.name for variable in q.variables) == (norm is not None)
+    initialize()
+    image = rng.integers(0, 255, (8, 8, 1)).astype(np.uint8)
+    assert q.train(image[None], [1], [[1.0]]) > 0
     if norm in ("layer", "rms"):
-        with agent.session.as_default():
-            one, other = agent.q.predict(image[None]), agent.q.predict(image[None] // 2)
+        one, other = q.predict(image[None]), q.predict(image[None] // 2)
         np.testing.assert_allclose(one, other, atol=0.05)  # a darker image has nearly the same normalised features

@@ -52,7 +52,7 @@ CONFIGS = {
 LONG = (
     *("ddpg", "ddpg, batch norm", "td3, batch norm", "td3+bc, batch norm", "surrogate, batch norm"),
     *("online", "online, batch norm", "online, batch renorm, lap", "crossq", "crossq, categorical"),
-    *("td3, online, batch renorm", "crossq, distributional"),
+    *("td3, online, batch renorm", "crossq, distributional", "joint pass of averages"),
     *("dqn, batch norm", "dqn, online, renorm", "dqn, affine projection"),
 )
 

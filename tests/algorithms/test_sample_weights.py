@@ -68,9 +68,11 @@ def test_n_step_discounts():
 @pytest.mark.parametrize(
     ("kind", "driver", "td_target"),
     [
-        pytest.param("ddpg", "compiled", "stop_gradient", marks=pytest.mark.slow),
         ("ddpg", "uncompiled", "stop_gradient"),
-        ("ddpg", "stepped", "placeholder"),
+        *(
+            pytest.param("ddpg", *case, marks=pytest.mark.slow)
+            for case in (("compiled", "stop_gradient"), ("stepped", "placeholder"))
+        ),
         ("dqn", "uncompiled", "output_delta"),
     ],
 )

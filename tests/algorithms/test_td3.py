@@ -100,7 +100,7 @@ def test_noise_is_normal_and_depends_on_its_seed_and_count():
 
 # -- each option by itself, in an agent ----------------------------------------------------------------
 
-SMALL = DDPGConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False, gamma=0.5)
+SMALL = DDPGConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False, gamma=0.5, optimizer="sgd")
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
 
@@ -200,7 +200,7 @@ def test_actor_and_critic_begin_with_plain_ddpgs_weights():
 
 def test_residual_gradient_flows_through_the_smallest_value():
     """y is from the online networks: of two critics with values 3 and −1, both targets contain the second's bias."""
-    agent = DDPG((BOX, BOX), SMALL.replace(n_critics=2, td_target="residual_gradient", optimizer="sgd"), seed=0)
+    agent = DDPG((BOX, BOX), SMALL.replace(n_critics=2, td_target="residual_gradient"), seed=0)
     make_constant(agent, critic_0=3.0, critic_1=-1.0)
     agent.observe([0.0], [0.0], 1.0, [0.0], False, False)
     agent.update(1)

@@ -43,10 +43,10 @@ def registered(monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, CautiousUpdate))
 
 
-def learned(config):
+def learned(config, reward=1.0):
     agent = DDPG(SPACES, config, seed=0)
     for number in range(8):
-        agent.observe([0.1 * number, 0.5], [0.0], 1.0, [0.0, 0.0], True, False)
+        agent.observe([0.1 * number, 0.5], [0.0], reward, [0.0, 0.0], True, False)
     return agent, agent.update(8)
 
 
@@ -56,14 +56,11 @@ OPTIONS = {"hidden": (4,), "batch_size": 4, "updates_per_call": 4, "learning_sta
 @pytest.mark.parametrize("jit", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_variant_changes_only_its_term(registered, jit, tmp_path):
     """Rewards of 1 with a caution of 3 equal rewards of −2, also compiled."""
-    plain, _ = learned(DDPGConfig(**OPTIONS, jit=jit))
-    same, _ = learned(CautiousConfig(**OPTIONS, jit=jit))
+    plain, plain_metrics = learned(DDPGConfig(**OPTIONS, jit=jit), reward=-2.0)
     agent, metrics = learned(CautiousConfig(**OPTIONS, jit=jit, caution=3.0))
-    for one, other in zip(*(a.session.run(a.critic.variables) for a in (plain, same)), strict=True):
+    assert metrics == plain_metrics
+    for one, other in zip(*(a.session.run(a.critic.variables) for a in (plain, agent)), strict=True):
         np.testing.assert_array_equal(one, other)
-    with agent.session.as_default():
-        q = agent.critic.predict(np.array([[0.3, 0.5]]), np.zeros((1, 1)))
-    assert metrics["critic_loss"] == pytest.approx((-2 - q.item()) ** 2, rel=0.2)
 
     agent.save(tmp_path / "c")
     loaded = DDPG.load(tmp_path / "c")

@@ -7,8 +7,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from llvmlite import binding as llvm
+from refusals import refuses
 
-from ddpg import DDPG, DDPGConfig
+from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.compiler import jit
 from ddpg.learners import updater
 
@@ -68,6 +69,17 @@ def test_a_failure_in_any_stage(monkeypatch, capfd, owner, name):
     observation = np.full(3, 0.5, np.float32)
     np.testing.assert_array_equal(agent.predict(observation)[0], agent.predict(observation[None])[0][0])
     assert agent._native_policy is None
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+def test_a_failure_is_an_error_if_the_compiler_is_required(monkeypatch):
+    def fails(text):
+        raise OSError(8)
+
+    monkeypatch.setattr(llvm, "parse_assembly", fails)
+    agent = DDPG(SPACES, DDPGConfig(hidden=(4,), buffer_size=500, batch_size=8, compiler="native"), seed=0)
+    with refuses(UsageError, "auto xla"):
+        _ = agent.updater.learner
 
 
 def test_the_names_of_llvms_functions_exist():
