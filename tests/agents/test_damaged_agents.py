@@ -17,7 +17,7 @@ from ddpg.agents import off_policy, resource_limits
 from ddpg.checkpoints import checkpoint
 from ddpg.checkpoints.space_json import restore_space
 
-SMALL = DDPGConfig(hidden=(4,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
+SMALL = DDPGConfig(hidden=(4,), batch_size=8, learning_starts=40, updates_per_call=4, buffer_size=100, jit=False)
 BOX = {"type": "Box", "shape": [], "dtype": "float32", "low": -1, "high": 1}
 
 

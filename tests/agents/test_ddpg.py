@@ -59,21 +59,33 @@ def all_equal(one, other):
 # -- types and shapes ---------------------------------------------------------------------------------
 
 
-def test_boxes_of_any_shape_and_type_of_observations_are_learned_from_alike():
-    results = []
-    for dtype, shape in ((np.float64, (6,)), (np.float32, (2, 3)), (np.int64, (6,)), (np.uint8, (2, 3))):
-        agent = trained(STEPPED, env=Shaped(Box(0, 100, shape, dtype), Box(-1, 1, (2,), np.float32)))
-        assert agent.num_updates == 40
-        flat = np.zeros(6, dtype)
-        np.testing.assert_array_equal(agent.predict(flat)[0], agent.predict(flat.reshape(shape))[0])
-        results.append(params(agent))
-    assert all(all_equal(result, results[0]) for result in results[1:])
+@functools.cache
+def learned_from(dtype, shape):
+    """Return the parameters learned from observations of this type and shape."""
+    agent = trained(STEPPED, env=Shaped(Box(0, 100, shape, dtype), Box(-1, 1, (2,), np.float32)), steps=40)
+    assert agent.num_updates == 20
+    flat = np.zeros(6, dtype)
+    np.testing.assert_array_equal(agent.predict(flat)[0], agent.predict(flat.reshape(shape))[0])
+    return params(agent)
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((1,), np.float32), ((2, 3), np.float64)])
-def test_any_box_of_float_actions_is_accepted(shape, dtype):
-    space = Box(-3, np.linspace(1, 2, int(np.prod(shape))).reshape(shape).astype(dtype), shape, dtype)
-    agent = trained(STEPPED, env=Shaped(Box(-1, 1, (2,)), space))
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [
+        (np.uint8, (2, 3)),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((np.float32, (2, 3)), (int, (6,)))),
+    ],
+)
+def test_boxes_of_any_shape_and_type_of_observations_are_learned_from_alike(dtype, shape):
+    assert all_equal(learned_from(dtype, shape), learned_from(np.float64, (6,)))
+
+
+def test_any_box_of_float_actions_is_accepted():
+    shape = (2, 3)
+    space = Box(-3, np.linspace(1, 2, 6).reshape(shape), shape, np.float64)
+    agent = DDPG((Box(-1, 1, (2,)), space), STEPPED, seed=0)
+    agent.observe(np.zeros(2), space.sample(), 1.0, np.zeros(2), True, False)
+    agent.update(1)
     action, state = agent.predict(np.zeros(2))
     assert state is None
     assert space.contains(action)
@@ -115,30 +127,13 @@ def test_nan_is_refused_before_it_is_stored():
 
 
 def test_predict_is_the_networks_action_in_env_units():
-    agent = trained(STEPPED.replace(hidden=(256, 256)), env=Counting(20))
+    agent = DDPG(Counting(20), STEPPED.replace(hidden=(256, 256), output_init="fan_in"), seed=0)
     observations = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     with agent.session.as_default():
         unit = agent.actor.predict(observations)
     np.testing.assert_allclose(agent.predict(observations)[0], 1 + 3 * unit, atol=1e-5)
     for observation, action in zip(observations, unit, strict=True):
         np.testing.assert_allclose(agent.predict(observation)[0], 1 + 3 * action, atol=1e-5)
-
-
-@pytest.mark.parametrize("config", [STEPPED, STEPPED.replace(norm="batch")], ids=["in NumPy", "in the session"])
-def test_acting_follows_learning(config):
-    agent = DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(20)
-    before = agent.predict(np.ones(3))[0]
-    agent.update(50)
-    assert np.abs(agent.predict(np.ones(3))[0] - before).max() > 1e-4
-
-
-def test_linear_actor_is_clipped_to_the_box():
-    agent = DDPG(gym.make("Pendulum-v1"), STEPPED.replace(bounding="inverting"), seed=0)
-    with agent.session.as_default():
-        weights = agent.actor.get_network_params()
-        agent.actor.set_network_params([*weights[:-1], np.array([7.0])])
-        agent.refresh_policy()
-    np.testing.assert_array_equal(agent.predict(np.zeros(3))[0], [2.0])
 
 
 # -- learning -----------------------------------------------------------------------------------------
@@ -164,8 +159,8 @@ CHANGES = SHARED_CHANGES | {
     "td_target": "placeholder",
     "action_gradient_clip": 1e-5,
 }
-# These change the stored actions, regardless of what is learned.
-CHANGES_OF_MEMORY = {
+# These change the actions while exploring, regardless of what is learned.
+CHANGES_OF_ACTIONS = {
     "noise": "ornstein_uhlenbeck",
     "noise_scale": 0.5,
     "parameter_noise": 0.3,
@@ -174,7 +169,8 @@ CHANGES_OF_MEMORY = {
     "exploration_initial": 0.5,
     "exploration_final": 0.5,
     "exploration_steps": 25,
-} | {name: CHANGES.pop(name) for name in ("buffer_size", "learning_starts")}
+    "learning_starts": CHANGES.pop("learning_starts"),
+}
 
 
 # Shown by hand in tests/algorithms, test_schedules.py, tests/networks and tests/cli/test_own_code.py.
@@ -190,25 +186,30 @@ BY_HAND = {
 
 
 def test_every_option_is_listed_above():
-    changed = {*CHANGES, *CHANGES_OF_MEMORY, *BY_HAND, *ELSEWHERE}
+    changed = {*CHANGES, *CHANGES_OF_ACTIONS, *BY_HAND, *ELSEWHERE}
     assert {field.name for field in dataclasses.fields(DDPGConfig)} == changed
 
 
-# Slow: a fast test with values by hand or of earlier versions also fails if an agent ignores one of these.
+# Slow: a fast test with values by hand or of earlier versions also fails if an agent ignores one of these. That of
+# batch_size is in test_td3_bc.py, and that of action_gradient_clip in test_own_paths.py.
 SHOWN = {
     *("hidden", "action_layer", "critic_hidden", "activation", "norm", "output_init", "bounding", "optimizer", "jit"),
     *("gamma", "tau", "target", "actor_learning_rate", "critic_learning_rate", "learning_rate_schedule"),
-    *("updates_per_step", "updates_per_call", "learning_starts", "buffer_size", "n_steps", "noise", "noise_scale"),
+    *(
+        "updates_per_step",
+        "updates_per_call",
+        "buffer_size",
+        "n_steps",
+        "batch_size",
+        "action_gradient_clip",
+        "td_target",
+    ),
     *("prioritised", "priority_exponent", "priority_correction", "priority_correction_steps"),
     *("rescale_rewards", "normalize_observations", "normalize_rewards"),
 }
 
 
-def each_of(fields):
-    return [pytest.param(field, marks=[pytest.mark.slow] * (field in SHOWN)) for field in fields]
-
-
-@pytest.mark.parametrize("field", each_of(CHANGES))
+@pytest.mark.parametrize("field", [pytest.param(f, marks=[pytest.mark.slow] * (f in SHOWN)) for f in CHANGES])
 def test_every_option_changes_what_is_learned(field):
     fused = field in ("updates_per_call", "td_target", "clip_delta", "jit")
     base = without_the_change(SMALL if fused else STEPPED, field)
@@ -236,22 +237,29 @@ def test_every_option_changes_what_is_learned(field):
 
 
 @functools.cache
-def remembered(config):
-    """Return the stored actions after 60 steps without an update."""
-    agent = trained(config)
-    assert agent.num_updates == 0
-    return agent.replay.arrays()["actions"]
+def idle():
+    """An agent that learns nothing."""
+    return DDPG(gym.make("Pendulum-v1"), STEPPED, seed=0)
 
 
-@pytest.mark.parametrize("field", each_of(CHANGES_OF_MEMORY))
-def test_every_exploration_option_changes_the_stored_actions(field):
-    base = STEPPED.replace(updates_per_step=1e-9)
+@functools.cache
+def explored(config):
+    """Return the first 60 actions of an agent with these options."""
+    behaviour = idle().make_behaviour(np.random.default_rng(0), config)
+    behaviour.start(1)
+    policy = idle().exploring_policy
+    return np.array([behaviour.act(policy, np.zeros((1, 3), np.float32), step)[0] for step in range(60)])
+
+
+@pytest.mark.parametrize("field", CHANGES_OF_ACTIONS)
+def test_every_exploration_option_changes_the_actions(field):
+    base = STEPPED
     if field in ("noise_theta", "noise_dt"):
         base = base.replace(noise="ornstein_uhlenbeck")
     if field == "exploration_steps":
         base = base.replace(exploration_initial=1.0)
-    changed = base.replace(**{field: CHANGES_OF_MEMORY[field]})
-    assert not np.array_equal(remembered(changed), remembered(base))
+    changed = base.replace(**{field: CHANGES_OF_ACTIONS[field]})
+    assert not np.array_equal(explored(changed), explored(base))
 
 
 def test_a_loop_of_the_users_own():
@@ -275,7 +283,7 @@ def test_a_loop_of_the_users_own():
 @pytest.mark.parametrize(
     ("bounding", "pre_activations", "outside", "factors"),
     [
-        ("squashing", [0.5, 3, 4, -5], 0, [1, 1, 1, 1]),
+        pytest.param("squashing", [0.5, 3, 4, -5], 0, [1, 1, 1, 1], marks=pytest.mark.slow),
         ("inverting", [0.5, 0.995, 2, -3], 0.5, [0.25, 0.0025, -0.5, 2]),
         ("zeroing", [0.5, 0.995, 2, -3], 0.5, [1, 1, 0, 0]),
     ],
@@ -299,25 +307,17 @@ def test_metrics_of_how_actions_meet_their_bounds(bounding, pre_activations, out
 
 def test_actions_that_leave_the_box_are_counted():
     agent = DDPG(gym.make("Pendulum-v1"), STEPPED.replace(bounding="zeroing", noise_scale=0.0), seed=0)
+    agent.predict(np.zeros((3, 3)))
+    agent.learn(SMALL.learning_starts + 1)  # random actions, and one of the actor, which is inside the box
+    assert (agent.num_clipped_predictions, agent.num_clipped_actions) == (0, 0)
     with agent.session.as_default():
         agent.actor.set_network_params([0 * p for p in agent.actor.get_network_params()[:-1]] + [np.array([1.5])])
         agent.refresh_policy()
     action, _ = agent.predict(np.zeros((3, 3)))
     np.testing.assert_array_equal(action, np.full((3, 1), 2.0))
     assert (agent.num_clipped_predictions, agent.num_clipped_actions) == (3, 0)
-    agent.learn(SMALL.learning_starts + 1)
-    assert agent.num_clipped_actions == 1  # random actions are inside the box
-    assert agent.counts == {"clipped_actions": 1}
-    inside = DDPG(gym.make("Pendulum-v1"), STEPPED.replace(noise_scale=0.0), seed=0)
-    inside.learn(SMALL.learning_starts + 1)
-    inside.predict(np.zeros((3, 3)))
-    assert (inside.num_clipped_predictions, inside.num_clipped_actions) == (0, 0)
-
-
-@functools.cache
-def idle():
-    """An agent with one transition in memory, for the next test."""
-    return DDPG(gym.make("Pendulum-v1"), STEPPED)
+    agent.learn(1)
+    assert agent.counts == {"clipped_actions": agent.num_clipped_actions} == {"clipped_actions": 1}
 
 
 def test_observe_refuses_bad_transitions():
@@ -369,7 +369,11 @@ def test_custom_networks():
 
 
 @pytest.mark.parametrize(
-    "options", [{"prioritised": "lap", "pre_activation_penalty": 0.1}, {"policy_gradient": "direct"}]
+    "options",
+    [
+        {"prioritised": "lap", "pre_activation_penalty": 0.1},
+        pytest.param({"policy_gradient": "direct"}, marks=pytest.mark.slow),
+    ],
 )
 def test_deleting_an_agent_frees_its_session_and_graph(options):
     agent = trained(SMALL.replace(**options))

@@ -246,9 +246,6 @@ CHANGES = SHARED_CHANGES | {
     "td_target": "residual_gradient",
     "double_q": True,
     "target_update_interval": 4,
-    "exploration_initial": 0.0,
-    "exploration_final": 1.0,
-    "exploration_steps": 25,
 }
 
 
@@ -262,6 +259,7 @@ BY_HAND = {
     "adam_beta1",
     "weight_decay",
     "action_mask",
+    *("exploration_initial", "exploration_final", "exploration_steps"),
     "weight_projection",
     "affine_projection",
 }
@@ -290,20 +288,14 @@ def test_three_equivalent_paths_stay_equal_for_1000_updates():
     assert relative_difference(ends["placeholder"], ends["stop_gradient"]) < 1e-4
 
 
-# Slow: the code that reads a shared option is shared, and is tested with DDPG; tests by hand show most of the others.
+# Slow: the code that reads a shared option is shared, and is tested with DDPG; tests by hand show the others.
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "field",
-    [
-        pytest.param(f.name, marks=[pytest.mark.slow] * (f.name not in ("double_q", "exploration_initial")))
-        for f in dataclasses.fields(DQNConfig)
-        if f.name not in {*BY_HAND, *ELSEWHERE}
-    ],
+    "field", [f.name for f in dataclasses.fields(DQNConfig) if f.name not in {*BY_HAND, *ELSEWHERE}]
 )
 def test_every_option_changes_what_is_learned(field):
     fused = field in ("updates_per_call", "td_target", "clip_delta", "jit")
     base = without_the_change(SMALL if fused else STEPPED, field)
-    if field == "exploration_final":
-        base = base.replace(exploration_steps=25, exploration_initial=0.0, exploration_final=0.0)
     if field == "double_q":
         base = base.replace(learning_rate=0.1)
     rewarding = field == "rescale_rewards"
@@ -328,11 +320,12 @@ def test_rescaled_rewards_by_hand(box):
 
 
 def test_exploration_schedule():
-    agent = DQN(gym.make("CartPole-v1"), SMALL.replace(exploration_final=0.1, exploration_steps=100))
+    options = {"exploration_initial": 0.9, "exploration_final": 0.1, "exploration_steps": 100}
+    agent = DQN(gym.make("CartPole-v1"), SMALL.replace(**options))
     shares = []
     for agent.num_timesteps in (0, 50, 100, 1000):
         shares.append(agent.exploration)
-    np.testing.assert_allclose(shares, [1.0, 0.55, 0.1, 0.1])
+    np.testing.assert_allclose(shares, [0.9, 0.5, 0.1, 0.1])
     observations = np.zeros((10_000, 4))
     greedy = agent.predict(observations)[0]
     noisy = agent.predict(observations, deterministic=False)[0]

@@ -10,8 +10,7 @@ from ddpg import DDPG, DDPGConfig
 from ddpg.errors import EnvironmentFault
 
 SMALL = DDPGConfig(
-    **{"hidden": (4,), "batch_size": 4, "learning_starts": 10, "updates_per_call": 4, "buffer_size": 100},
-    **{"jit": False, "noise": "ornstein_uhlenbeck"},
+    **{"hidden": (4,), "learning_starts": 1000, "buffer_size": 100, "jit": False, "noise": "ornstein_uhlenbeck"},
     optimizer="sgd",
 )
 

@@ -66,7 +66,7 @@ def test_later_places_are_goals_with_equal_frequency(rng):
 def test_goals_are_from_the_same_episode():
     """Two interleaved environments and several episodes of known length."""
     env = SyncVectorEnv([lambda: goals(3), lambda: goals(5)], autoreset_mode=AutoresetMode.SAME_STEP)
-    agent = DDPG(env, SMALL, seed=0).learn(60)
+    agent = DDPG(env, SMALL.replace(learning_starts=1000), seed=0).learn(60)
     after = agent.replay.arrays()["next_observations"]
     relabel = make_hindsight(env, agent.replay, 4)
     rows = np.arange(60)
@@ -105,8 +105,8 @@ def test_relabelled_transitions_keep_their_action_masks(in_observation, as_vecto
     env = ActionMask(Turning(in_observation))
     if as_vector:
         env = SyncVectorEnv([lambda: ActionMask(Turning(in_observation))] * 2)
-    config = {"hidden": (8,), "batch_size": 8, "learning_starts": 20, "updates_per_call": 4, "jit": False}
-    agent = DQN(env, DQNConfig(**config, hindsight=4), seed=0).learn(40)
+    config = DQNConfig(hidden=(8,), learning_starts=1000, jit=False, optimizer="sgd", hindsight=4)
+    agent = DQN(env, config, seed=0).learn(40)
     rows = np.arange(40)[None]
     relabel = make_hindsight(env, agent.replay, 10**6)
     batch = relabel(agent.replay.gather(rows), rows, np.random.default_rng(0))

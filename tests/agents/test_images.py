@@ -49,7 +49,7 @@ def environments():
     [
         (True, "auto", UncompiledLearner, 1),
         pytest.param(True, "xla", XLALearner, 2, marks=pytest.mark.slow),
-        (False, "auto", UncompiledLearner, 2),
+        pytest.param(False, "auto", UncompiledLearner, 2, marks=pytest.mark.slow),
     ],
 )
 def test_stacked_frames_train(jit, compiler, learner, updates_per_call):
@@ -62,6 +62,7 @@ def test_stacked_frames_train(jit, compiler, learner, updates_per_call):
         buffer_size=50,
         learning_starts=4,
         updates_per_call=2,
+        optimizer="sgd",
         jit=jit,
         compiler=compiler,
     )

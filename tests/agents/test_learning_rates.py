@@ -32,33 +32,34 @@ def moved(agent, updates=5):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A checkpoint of an agent that followed a linear schedule to its end."""
-    config = SMALL.replace(learning_rate_schedule="linear")
-    return DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(40).save(tmp_path_factory.mktemp("linear") / "c")
+    """An agent that followed a linear schedule to its end, and its checkpoint."""
+    config = SMALL.replace(learning_rate_schedule="linear", actor_learning_rate=0.02, critic_learning_rate=0.03)
+    agent = DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(40)
+    return agent, agent.save(tmp_path_factory.mktemp("linear") / "c")
 
 
 def test_a_changed_configuration_changes_the_rates_of_a_loaded_agent(finished):
-    config = SMALL.replace(actor_learning_rate=0.02, critic_learning_rate=0.03)
-    np.testing.assert_allclose(rates(DDPG.load(finished, config=config)), [0.02, 0.03], rtol=1e-6)
-    np.testing.assert_allclose(rates(DDPG.load(finished)), [1e-3, 1e-3], rtol=1e-6)
+    _, path = finished
+    np.testing.assert_allclose(rates(DDPG.load(path, config=SMALL)), [1e-3, 1e-3], rtol=1e-6)
+    np.testing.assert_allclose(rates(DDPG.load(path)), [0.02, 0.03], rtol=1e-6)
 
 
 def test_a_finished_schedule_does_not_stop_later_learning_at_a_constant_rate(finished):
-    loaded = DDPG.load(finished, gym.make("Pendulum-v1"), config=SMALL)
+    _, path = finished
+    loaded = DDPG.load(path, gym.make("Pendulum-v1"), config=SMALL)
     before = weights(loaded)
     loaded.learn(40)
     change = max(np.abs(a - b).max() for a, b in zip(before, weights(loaded), strict=True))
-    assert change > 0.01  # 40 steps of Adam at 1e-3
+    assert change > 0.01
 
 
-def test_updates_after_a_scheduled_learn_are_at_the_configured_rates():
-    config = SMALL.replace(learning_rate_schedule="linear", actor_learning_rate=0.02, critic_learning_rate=0.03)
-    agent = DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(40)
+def test_updates_after_a_scheduled_learn_are_at_the_configured_rates(finished):
+    agent, _ = finished
     np.testing.assert_allclose(rates(agent), [0.02, 0.03], rtol=1e-6)
     assert moved(agent) > 0.01
 
 
-@pytest.mark.parametrize("kind", [DDPG, DQN])
+@pytest.mark.parametrize("kind", [DDPG, pytest.param(DQN, marks=pytest.mark.slow)])
 def test_a_second_call_continues_the_schedule_at_the_agents_step(kind):
     """The schedule spans from the agent's first step to the end of the call."""
     env = gym.make("Pendulum-v1" if kind is DDPG else "CartPole-v1")
@@ -82,15 +83,10 @@ def learned(**options):
     return np.concatenate([*map(np.ravel, weights(DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(50)))])
 
 
-# One is fast: compilers receive rates, not schedules.
+@pytest.mark.slow  # compilers receive rates, not schedules: test_native sets a rate between updates
 @pytest.mark.parametrize(
     ("name", "compiler"),
-    [
-        pytest.param(name, compiler, marks=[pytest.mark.slow] * ((name, compiler) != ("linear", "native")))
-        for name in SCHEDULES
-        if name != "constant"
-        for compiler in ("native", "xla")
-    ],
+    [(name, compiler) for name in SCHEDULES if name != "constant" for compiler in ("native", "xla")],
 )
 def test_every_compiler_follows_every_schedule(name, compiler):
     """Scheduled SGD gives the weights of uncompiled updates, and not those of constant rates."""

@@ -8,7 +8,7 @@ from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 from ddpg.agents.off_policy import agent_for, load_agent
 
 BOX = Box(-1, 1, (2,))
-SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 16, "jit": False}
+SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 16, "jit": False, "optimizer": "sgd"}
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,8 @@ def learned(options):
 
 
 def is_long(name, value, path):
-    """Return whether a case is slow: all but the critics' refusals, and one of their paths."""
-    refused = (name, path[1]) in REFUSED or (value, path[1]) in REFUSED
-    return name != "critic" or not (refused or path == ("policy_gradient", "surrogate"))
+    """Return whether a case is slow: all but the critics' refusals."""
+    return name != "critic" or not ((name, path[1]) in REFUSED or (value, path[1]) in REFUSED)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ddpg.policies import standalone
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
 SPACES = (BOX, gym.spaces.Box(-1.0, 1.0, (2,), np.float32))
 HUGE = np.array([3e38, -3e38, 3e38])
-SMALL = {"hidden": (64, 64), "jit": False, "buffer_size": 50}
+SMALL = {"hidden": (64, 64), "jit": False, "buffer_size": 50, "optimizer": "sgd"}
 
 
 @pytest.fixture(
@@ -61,7 +61,8 @@ def test_learning_ends_with_an_environment_error(compiled):
             return HUGE if self.step_number == 3 else np.zeros(3)
 
     env = Huge(9, observation_space=BOX)
-    agent = DDPG(env, DDPGConfig(**SMALL | {"jit": compiled}, learning_starts=0, batch_size=2), seed=0)
+    options = SMALL | {"jit": compiled, "learning_starts": 0, "updates_per_step": 1e-9}
+    agent = DDPG(env, DDPGConfig(**options), seed=0)
     agent.set_parameters({n: 30 * v if v.ndim == 2 else v for n, v in agent.get_parameters().items()})
     with refuses(EnvironmentFault, "3e+38"):
         agent.learn(9)

@@ -15,6 +15,8 @@ from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, train
 from ddpg.errors import OwnCodeFault
 
 SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 100, "learning_starts": 4, "updates_per_call": 2}
+SMALL |= {"optimizer": "sgd"}
+NO_UPDATES = SMALL | {"updates_per_step": 1e-9}
 AGENTS = {DDPGConfig: (DDPG, "Pendulum-v1"), DQNConfig: (DQN, "CartPole-v1")}
 # Fields whose callables take something other than a tensor say so in their metadata; this list follows it.
 # Slow: options of DQN that DDPG has, too.
@@ -43,7 +45,7 @@ def test_an_error_in_a_users_function_is_one_line(config, option):
     kind, env_id = AGENTS[config]
     with (
         pytest.raises(UsageError) as caught,
-        kind(gym.make(env_id), config(**SMALL, **{option: boom}), seed=0) as agent,
+        kind(gym.make(env_id), config(**SMALL | {option: boom}), seed=0) as agent,
     ):
         agent.learn(20)
     message = str(caught.value)
@@ -74,7 +76,7 @@ class Noise:
 
 @pytest.mark.parametrize("method", ["sample", "reset", "state", "restore"])
 def test_an_error_in_a_method_of_custom_noise_is_one_line(method, tmp_path):
-    config = DDPGConfig(**SMALL, noise=lambda shape: Noise(shape, method))
+    config = DDPGConfig(**NO_UPDATES, noise=lambda shape: Noise(shape, method))
 
     def learn_save_load():
         with DDPG(gym.make("Pendulum-v1"), config, seed=0) as agent:
@@ -161,7 +163,8 @@ class Locked(Noise):
     ids=["a sample", "a ragged state", "a state", "a copy"],
 )
 def test_noise_that_returns_no_array_is_a_one_line_error(noise, words):
-    with pytest.raises(UsageError) as caught, DDPG(gym.make("Pendulum-v1"), DDPGConfig(**SMALL, noise=noise)) as agent:
+    config = DDPGConfig(**NO_UPDATES, noise=noise)
+    with pytest.raises(UsageError) as caught, DDPG(gym.make("Pendulum-v1"), config) as agent:
         agent.learn(20)
     assert not lacking(str(caught.value), words)
 
@@ -191,7 +194,7 @@ class Later(Noise):
 
 
 def test_a_run_whose_noise_fails_is_saved_with_a_hint_to_resume(tmp_path):
-    config = DDPGConfig(**SMALL, noise=Later)
+    config = DDPGConfig(**NO_UPDATES, noise=Later)
     options = {"total_timesteps": 300, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}
     with pytest.raises(OwnCodeFault) as caught:
         train("Pendulum-v1", config, seed=0, root=tmp_path, **options)

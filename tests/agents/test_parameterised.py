@@ -26,7 +26,8 @@ SMALL = DDPGConfig(
 QUICK = SMALL.replace(optimizer="sgd", td_target="placeholder", updates_per_call=1)
 
 
-@pytest.mark.parametrize("space", ["Tuple", pytest.param("OneOf", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("space", SPACES)
 def test_learns_the_choice_and_its_parameters(space):
     """The best action is aim(7) with reward 1; uniformly random actions get about -0.1."""
     env = Aiming(SPACES[space])
@@ -40,7 +41,7 @@ def test_learns_the_choice_and_its_parameters(space):
 @pytest.mark.parametrize(("space", "mode"), [("Tuple", AutoresetMode.NEXT_STEP), ("OneOf", AutoresetMode.SAME_STEP)])
 def test_vector_of_environments(space, mode):
     env = SyncVectorEnv([lambda: Aiming(SPACES[space])] * 3, autoreset_mode=mode)
-    agent = DDPG(env, QUICK.replace(learning_starts=20), seed=0)
+    agent = DDPG(env, QUICK.replace(learning_starts=20, updates_per_step=1e-9), seed=0)
     agent.learn(60)
     stored = agent.replay.arrays()
     rewards = [1 - ((5 * row[3] + 5 - 7) / 5) ** 2 for row in stored["actions"] if row[:3].argmax() == 0]

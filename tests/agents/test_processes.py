@@ -21,7 +21,8 @@ SPACES = (gym.spaces.Box(-1.0, 1.0, (2,), np.float32), gym.spaces.Box(-1.0, 1.0,
 
 @pytest.fixture(scope="module")
 def agent():
-    agent = DDPG(SPACES, DDPGConfig(hidden=(4,), batch_size=2, buffer_size=9, jit=False), seed=0)
+    config = DDPGConfig(hidden=(4,), batch_size=2, buffer_size=9, jit=False, optimizer="sgd")
+    agent = DDPG(SPACES, config, seed=0)
     agent.observe(np.zeros(2), np.zeros(1), 0.0, np.zeros(2), False, False)
     return agent
 

@@ -12,6 +12,7 @@ from refusals import refuses
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.policies.exploration import BoxExploration
 from ddpg.policies.noise import GaussianNoise
+from ddpg.policies.schedules import factor_of
 
 SMALL = DDPGConfig(
     hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=1, buffer_size=100, jit=False, optimizer="sgd"
@@ -64,24 +65,23 @@ def test_each_network_follows_its_own_schedule(learned):
     np.testing.assert_allclose(after, [1e-3, 1e-3], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "per_call", "per_step", "warned"),
-    [
+def test_a_call_of_updates_longer_than_a_fifth_of_a_run_with_falling_rates_warns():
+    """In it the rates are constant, and in the run's last call they are 0."""
+    agent = DDPG(gym.make("Pendulum-v1"), SMALL, seed=0)
+    for schedule, per_call, per_step, warned in (
         ("linear", 41, 1.0, True),
         ("linear", 40, 1.0, False),
         ("linear", 41, 2.0, False),
         ("linear", 33, 0.5, True),
         ("linear", 32, 0.5, False),  # the default
         ("constant", 41, 1.0, False),
-    ],
-)
-def test_a_call_of_updates_longer_than_a_fifth_of_a_run_with_falling_rates_warns(schedule, per_call, per_step, warned):
-    """In it the rates are constant, and in the run's last call they are 0."""
-    config = SMALL.replace(learning_rate_schedule=schedule, updates_per_call=per_call, updates_per_step=per_step)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(200, lambda agent: False)
-    assert ["updates_per_call" in str(warning.message) for warning in caught] == [True] * warned
+    ):
+        options = {"learning_rate_schedule": schedule, "updates_per_call": per_call, "updates_per_step": per_step}
+        agent.config = SMALL.replace(**options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            agent.learn(200 - agent.num_timesteps, lambda agent: False)
+        assert ["updates_per_call" in str(warning.message) for warning in caught] == [True] * warned, options
 
 
 def test_noise_decays_from_its_initial_to_its_final_scale(learned):
@@ -125,6 +125,5 @@ def test_gamma_without_an_episode_length_is_refused():
     [(lambda left: None, "None"), (lambda left: -left, "-0.25"), (lambda left: left / 0, "ZeroDivisionError")],
 )
 def test_a_schedule_that_returns_no_rate_is_a_one_line_error(schedule, words):
-    agent = DDPG((BOX, BOX), SMALL.replace(learning_rate_schedule=schedule), seed=0)
     with refuses(UsageError, "schedule", "left=0.25", words):
-        agent.schedule_learning_rates(0.25)
+        factor_of(schedule, 0.25)
