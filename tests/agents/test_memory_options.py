@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, evaluate
+from ddpg.interaction.transitions import Transitions
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 ACTIONS = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
@@ -167,12 +168,13 @@ def test_each_observation_acted_in_is_counted_once():
 
 
 def test_the_return_that_scales_rewards_restarts_with_an_episode():
-    """γ = 0.5: G is 4, and then 4 + 2 unless the episode was terminated or truncated."""
-    agent = agent_of(normalize_rewards=True)
-    for env_index, (terminated, truncated, largest) in enumerate([(1, 0, 4.0), (0, 1, 4.0), (0, 0, 6.0)]):
-        ends = bool(terminated), bool(truncated)
+    """γ = 0.5: G is 4, and then 4 + 2 unless the episode was terminated or truncated; also for rows stored together."""
+    agent, zeros = agent_of(normalize_rewards=True), np.zeros((2, 2), np.float32)
+    for case, (terminated, truncated, largest) in enumerate([(True, False, 4), (False, True, 4), (False, False, 6)]):
         for _ in range(2):
-            agent.observe(np.zeros(2), [0.0], 4.0, np.zeros(2), *ends, env_index=env_index)
+            agent.observe(zeros[0], [0.0], 4.0, zeros[0], terminated, truncated, env_index=case)
+        flags = np.full((2, 2), [[terminated], [truncated]])
+        agent.memory.store(Transitions(zeros, zeros[:, :1], zeros[:, 0] + 4, zeros, *flags, [3 + case] * 2))
         assert agent.memory.statistics()["rewards.largest"] == largest
 
 
