@@ -191,19 +191,12 @@ def test_every_option_is_listed_above():
 
 
 # Slow: a fast test with values by hand or of earlier versions also fails if an agent ignores one of these. That of
-# batch_size is in test_td3_bc.py, and that of action_gradient_clip in test_own_paths.py.
+# batch_size is in test_td3_bc.py, of td_target in test_updater.py, and of the policy's gradient in test_own_paths.py.
 SHOWN = {
     *("hidden", "action_layer", "critic_hidden", "activation", "norm", "output_init", "bounding", "optimizer", "jit"),
     *("gamma", "tau", "target", "actor_learning_rate", "critic_learning_rate", "learning_rate_schedule"),
-    *(
-        "updates_per_step",
-        "updates_per_call",
-        "buffer_size",
-        "n_steps",
-        "batch_size",
-        "action_gradient_clip",
-        "td_target",
-    ),
+    *("updates_per_step", "updates_per_call", "batch_size", "buffer_size", "n_steps"),
+    *("td_target", "policy_gradient", "action_gradient_clip"),
     *("prioritised", "priority_exponent", "priority_correction", "priority_correction_steps"),
     *("rescale_rewards", "normalize_observations", "normalize_rewards"),
 }

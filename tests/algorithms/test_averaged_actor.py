@@ -108,11 +108,14 @@ def test_learning_is_bit_identical_without_it(variant, driver):
     assert parameters.keys() - without.keys() == of_average
 
 
+# Averages include moving statistics.
+NORMALISED = {"actor_average": 20, "norm": "batch", "critic_norm": None, "normalize_observations": True}
+
+
 @pytest.fixture(scope="module")
 def agent():
-    """An agent after ten updates, without noise; averages include moving statistics."""
-    options = {"norm": "batch", "normalize_observations": True, "noise_scale": 0.0, "learning_starts": 0}
-    agent = agent_with(actor_average=20, **options)
+    """An agent after ten updates, without noise."""
+    agent = agent_with(**NORMALISED, noise_scale=0.0, learning_starts=0)
     agent.update(10)
     return agent
 
@@ -142,7 +145,7 @@ def test_a_network_without_a_numpy_program():
 
 
 def test_set_parameters_includes_the_average(agent):
-    other = agent_with(seed=5, actor_average=20, norm="batch", normalize_observations=True)
+    other = agent_with(seed=5, **NORMALISED)
     other.set_parameters(agent.get_parameters())
     np.testing.assert_array_equal(other.predict(STATES)[0], agent.predict(STATES)[0])
     np.testing.assert_array_equal(other.exploring_policy(STATES), agent.exploring_policy(STATES))

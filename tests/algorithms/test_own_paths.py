@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from refusals import refuses
 
-from ddpg import DDPG, ActorNetwork, DDPGConfig, UsageError
+from ddpg import DDPG, ActorNetwork, DDPGConfig, UsageError, mlp
 from ddpg.algorithms.ddpg import policy_gradient
 from ddpg.gradients import policy, sign_check, td
 from ddpg.networks.critic import CriticNetwork
@@ -75,7 +75,8 @@ def updated(**changes):
 def networks():
     """Return an actor, a critic and a minibatch of four rows, and their session."""
     with tf.Graph().as_default(), v1.Session() as session:
-        actor, critic = ActorNetwork(*SPACES, bounding="inverting"), CriticNetwork(*SPACES)
+        options = {"network": mlp((8,)), "optimizer": "sgd"}
+        actor, critic = ActorNetwork(*SPACES, bounding="inverting", **options), CriticNetwork(*SPACES, **options)
         rows = np.random.default_rng(0).uniform(-1, 1, (4, 6)).astype(np.float32)
         batch = Batch(*map(tf.constant, (rows[:, :2], rows[:, 2:3], rows[:, 3:4], rows[:, 4:], 0 * rows[:, :1])))
         session.run(v1.global_variables_initializer())
@@ -183,7 +184,7 @@ def test_a_custom_mean_square_equals_the_built_in_one(session, initialize, rng):
 @pytest.mark.parametrize("method", ["train", "get_gradients"])
 def test_residual_gradient_refuses_a_fed_target(method, observation_space, action_space, session, initialize):
     """A fed y is constant, so the result would be the gradient of stop_gradient under another name."""
-    critic = CriticNetwork(observation_space, action_space, td_target="residual_gradient")
+    critic = CriticNetwork(observation_space, action_space, network=mlp((4,)), td_target="residual_gradient")
     initialize()
     inputs = np.zeros((2, 3)), np.tile(action_space.low, (2, 1)), np.ones((2, 1))
     with refuses(UsageError, "target variables"):

@@ -154,7 +154,8 @@ FALLING = {"bc_alpha": ALPHA, "bc_final": 0.5, "bc_steps": 20, "jit": False}
 
 def agent_with(rewards=1.0, rows=64, **options):
     """An agent that has stored the action 0.6 in random states, with random rewards."""
-    config = DDPGConfig(hidden=(16,), batch_size=16, updates_per_call=4, actor_learning_rate=0.01, gamma=0.0, **options)
+    small = {"hidden": (16,), "batch_size": 16, "updates_per_call": 4, "optimizer": "sgd", "gamma": 0.0}
+    config = DDPGConfig(**small, **options)
     agent = DDPG((STATES, gym.spaces.Box(-1, 1, (1,), np.float32)), config, seed=0)
     return observe_more(agent, rows, rewards)
 
@@ -252,6 +253,7 @@ def test_the_diagram_of_td3_bc(path):
     assert {node_box(boxes, edge["source"], edge["destination"]).text for edge in cloned} >= {"replayed\na"}
 
 
+@pytest.mark.slow
 def test_the_diagram_of_cloning_alone():
     """The replayed actions feed the actor's step, and no edge comes from a critic."""
     with gym.make("Pendulum-v1") as env:

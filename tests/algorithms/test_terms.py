@@ -8,7 +8,7 @@ from agents_by_driver import DRIVERS
 from driven import difference
 from refusals import refuses
 
-from ddpg import DDPG, DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, UsageError
+from ddpg import DDPG, DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, UsageError, mlp
 from ddpg.algorithms.registry import update_of
 from ddpg.gradients import policy, td
 
@@ -37,7 +37,7 @@ def test_a_step_is_clipped_by_the_global_norm(longest, scale, session, initializ
 
 def test_weights_decay_on_every_td_path(session, initialize, rng):
     """``l2`` adds itself times the layers' weights to their gradients, and nothing to those of biases."""
-    critic = CriticNetwork(BOX, BOX)
+    critic = CriticNetwork(BOX, BOX, network=mlp((4,)), optimizer="sgd")
     initialize()
     states, actions = (tf.constant(rng.normal(size=(5, 1)), tf.float32) for _ in range(2))
     fed = v1.placeholder(tf.float32, [5, 1])
@@ -61,7 +61,7 @@ def test_penalty_is_the_same_on_every_policy_path(session, initialize, rng):
     """p = W·s + b: c·mean(p²) adds 2c/(BA)·sᵀp to the gradient of W, and the batch sum of 2c/(BA)·p to that of b."""
     states = rng.normal(size=(5, 3)).astype(np.float32)
     observations, actions = gym.spaces.Box(-9, 9, (3,)), gym.spaces.Box(-1, 1, (2,))
-    critic = CriticNetwork(observations, actions)
+    critic = CriticNetwork(observations, actions, network=mlp((4,)), optimizer="sgd")
     actors = [ActorNetwork(observations, actions, network=linear, pre_activation_penalty=c) for c in (0.0, 0.3)]
     initialize()
     weights, bias = rng.normal(size=(3, 2)), rng.normal(size=2)
@@ -85,7 +85,7 @@ def test_the_penalty_is_refused_for_a_linear_head(bounding, graph):
 
 def test_the_huber_loss_on_every_td_path(session, initialize, rng):
     """It has output_delta's gradient with clip_delta=1, and the squared error has another."""
-    critic = CriticNetwork(BOX, BOX)
+    critic = CriticNetwork(BOX, BOX, network=mlp((4,)), optimizer="sgd")
     initialize()
     states, actions = (tf.constant(rng.normal(size=(5, 1)), tf.float32) for _ in range(2))
     y, fed = np.array([[0.1], [0.2], [-0.5], [4.0], [-3.0]], np.float32), v1.placeholder(tf.float32, [5, 1])
@@ -115,8 +115,9 @@ def test_the_huber_loss_is_refused_by_paths_without_one(path):
 
 @pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
 def test_dqn_reports_the_huber_loss(td_target):
-    config = DQNConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False, td_target=td_target)
-    agent = DQN((BOX, gym.spaces.Discrete(2)), config.replace(critic_loss="huber"), seed=0)
+    small = {"hidden": (4,), "batch_size": 2, "updates_per_call": 1, "jit": False, "optimizer": "sgd"}
+    config = DQNConfig(**small, td_target=td_target, critic_loss="huber")
+    agent = DQN((BOX, gym.spaces.Discrete(2)), config, seed=0)
     with agent.session.as_default():
         q = agent.q.predict([[0.5]])[0, 1]
     agent.observe([0.5], 1, 9.0, [0.5], True, False)

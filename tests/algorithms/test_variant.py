@@ -76,15 +76,15 @@ def test_a_variant_changes_only_its_term(registered, jit, tmp_path):
 def test_an_update_derived_from_behaviour_cloning_has_its_own_target_and_clones_as_its_options_say(
     options, monkeypatch
 ):
-    """The loss is (1 − 3 − Q)² with Q of nearly 0; without caution the actor is that of the supplied update."""
+    """Rewards of 1 with a caution of 3 equal rewards of −2 in the supplied update, for actor and critic."""
     monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, CautiousCloning))
     options = OPTIONS | options | {"n_critics": 2, "jit": False}
     agent, metrics = learned(CautiousConfig(**options, caution=3.0))
     assert type(agent.symbolic_update) is CautiousCloning
-    assert metrics["critic_loss"] == pytest.approx(4, rel=0.2)
-    agents = learned(CautiousConfig(**options))[0], learned(DDPGConfig(**options))[0]
-    for one, other in zip(*(agent.session.run(agent.actor.variables) for agent in agents), strict=True):
-        np.testing.assert_array_equal(one, other)
+    plain, plain_metrics = learned(DDPGConfig(**options), reward=-2.0)
+    assert metrics == plain_metrics
+    for name, value in plain.get_parameters().items():
+        np.testing.assert_array_equal(agent.get_parameters()[name], value, err_msg=name)
 
 
 def test_options_without_a_registry_entry_are_refused():
@@ -92,7 +92,9 @@ def test_options_without_a_registry_entry_are_refused():
         DDPG(SPACES, CautiousConfig())
 
 
-@pytest.mark.parametrize("options", [{}, {"td_target": "placeholder", "updates_per_call": 1}])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.slow), {"td_target": "placeholder", "updates_per_call": 1}]
+)
 def test_metrics_are_those_named_by_the_class(registered, options, monkeypatch):
     config = CautiousConfig(**OPTIONS | options, jit=False)
     monkeypatch.setattr(CautiousUpdate, "metrics", (*ddpg.DDPGUpdate.metrics, "nope"))
@@ -185,7 +187,9 @@ DRIVERS = {
 }
 
 
-@pytest.mark.parametrize("driver", ["native", "uncompiled", "stepped", pytest.param("xla", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "driver", ["native", "stepped", *(pytest.param(d, marks=pytest.mark.slow) for d in ("uncompiled", "xla"))]
+)
 def test_an_assignment_that_nothing_waits_for_is_refused_by_every_driver(driver, monkeypatch):
     """In a session and in native code it would never be done, and under XLA it would be."""
     config = CautiousConfig(**OPTIONS | DRIVERS[driver])

@@ -13,6 +13,7 @@ from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.compiler import jit
 from ddpg.learners import updater
 
+CONFIG = DDPGConfig(hidden=(4,), buffer_size=500, batch_size=8, optimizer="sgd")
 SPACES = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-2, 2, (1,))
 FUNCTIONS = sorted(set(re.findall(r"llvm(?:\(\))?\.([a-z]\w+)\(", inspect.getsource(jit))))
 STAGES = [
@@ -61,7 +62,7 @@ def test_a_failure_in_any_stage(monkeypatch, capfd, owner, name):
 
     monkeypatch.setattr(owner, name, fails)
     monkeypatch.setattr(updater, "XLALearner", Instead)
-    agent = DDPG(SPACES, DDPGConfig(hidden=(4,), buffer_size=500, batch_size=8), seed=0)
+    agent = DDPG(SPACES, CONFIG, seed=0)
     assert isinstance(agent.updater.learner, Instead)
     assert planted
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "planted" in line]
@@ -77,7 +78,7 @@ def test_a_failure_is_an_error_if_the_compiler_is_required(monkeypatch):
         raise OSError(8)
 
     monkeypatch.setattr(llvm, "parse_assembly", fails)
-    agent = DDPG(SPACES, DDPGConfig(hidden=(4,), buffer_size=500, batch_size=8, compiler="native"), seed=0)
+    agent = DDPG(SPACES, CONFIG.replace(compiler="native"), seed=0)
     with refuses(UsageError, "auto xla"):
         _ = agent.updater.learner
 

@@ -53,7 +53,13 @@ def with_one_initial_tensor(states):
     return features * gain + bias
 
 
-@pytest.mark.parametrize("options", [{"jit": False}, {"compiler": "native"}], ids=["plain", "native"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"jit": False}, id="plain", marks=pytest.mark.slow),
+        pytest.param({"compiler": "native"}, id="native"),
+    ],
+)
 def test_such_variables_of_a_custom_network_stay_separate(options):
     """Weights learned natively are read back, and setting what was read restores them."""
     box = gym.spaces.Box(-1, 1, (2,), np.float32)

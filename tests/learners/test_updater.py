@@ -11,6 +11,7 @@ from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
 from ddpg.learners import updater
+from ddpg.learners.graph import SteppedLearner
 
 BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 SPACES = {DDPG: BOX, DQN: gym.spaces.Discrete(3)}
@@ -51,6 +52,7 @@ def rewinder(agent):
 def test_metrics_are_means_over_updates(kind, updates_per_call, n, td_target):
     """Five updates in calls of two are two, two and one, so the last call's metrics have a weight of a fifth."""
     agent = made(kind, updates_per_call, td_target)
+    assert isinstance(agent.updater.learner, SteppedLearner) == (td_target == "placeholder")
     rewind = rewinder(agent)
     together = agent.update(n)
     assert agent.num_updates == n

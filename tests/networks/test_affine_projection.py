@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 STILL = {"optimizer": "sgd", "learning_rate": 1e-30}
 FAST = {"output_init": "fan_in", "critic_learning_rate": 0.05, "actor_learning_rate": 0.05}
 NORMS = {norm: {"norm": norm} for norm in algorithm_options.NORMS}
-ALL = NORMS | {"residual": {"block": "residual", "hidden": (5, 5)}}
+ALL = NORMS | {"residual": {"block": "residual", "hidden": (5, 5)}, "renorm": {"norm": "renorm", "hidden": (5,)}}
 # The number of features of each norm: of the hidden layers (6, 5), or of the residual blocks.
 FEATURES = {"layer": (6, 5), "rms": (6, 5), "residual": (5, 5)}
 
@@ -116,8 +116,7 @@ def test_all_norms_of_every_network_after_its_own_steps(kind):
     ("norm", "driver"),
     [
         *(pytest.param(norm, "uncompiled", marks=[pytest.mark.slow] * (norm != "renorm")) for norm in NORMS),
-        ("layer", "stepped"),
-        pytest.param("layer", "xla", marks=pytest.mark.slow),
+        *(pytest.param("layer", driver, marks=pytest.mark.slow) for driver in ("stepped", "xla")),
     ],
 )
 def test_norms_of_a_q_network(norm, driver):

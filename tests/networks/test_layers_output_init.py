@@ -25,7 +25,7 @@ NETWORKS = (
 @pytest.mark.parametrize(("options", "bound"), [({}, 0.003), ({"output_init": "fan_in"}, 0.05)])
 def test_weights_and_biases_fill_their_range(kind, space, options, bound, session, initialize):
     """Of hundreds of weights some are close to either bound. Hidden layers are unchanged."""
-    network = kind(BOX, space, network=mlp((F,)), **options)
+    network = kind(BOX, space, network=mlp((F,)), optimizer="sgd", **options)
     initialize()
     hidden, _, weights, biases = network.get_network_params()
     assert 0.9 * bound < weights.max() <= bound
@@ -34,7 +34,7 @@ def test_weights_and_biases_fill_their_range(kind, space, options, bound, sessio
     assert np.abs(hidden).max() > 0.2  # ±1/√3 of their inputs, or wider
 
 
-@pytest.mark.parametrize("config", [DDPGConfig(output_init="fan_in"), DQNConfig(output_init="fan_in")])
+@pytest.mark.parametrize("config", [kind(output_init="fan_in", optimizer="sgd") for kind in (DDPGConfig, DQNConfig)])
 def test_agents_build_them(config, session, initialize):
     space = UNIT if isinstance(config, DDPGConfig) else gym.spaces.Discrete(2)
     update = update_of(config).build(config, (BOX, space))

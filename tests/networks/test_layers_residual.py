@@ -35,8 +35,8 @@ def randomised(network, rng):
 
 
 def test_forward_by_hand_and_in_numpy(session, initialize, rng):
-    layers = residual((4, 4, 4))
-    actor, critic = ActorNetwork(BOX, UNIT, network=layers), CriticNetwork(BOX, UNIT, network=layers)
+    options = {"network": residual((4, 4, 4)), "optimizer": "sgd"}
+    actor, critic = ActorNetwork(BOX, UNIT, **options), CriticNetwork(BOX, UNIT, **options)
     initialize()
     fresh = actor.get_network_params()
     assert [array.shape for array in fresh[:8]] == [(3, 4), (4,), (4,), (4,), (4, 16), (16,), (16, 4), (4,)]
@@ -55,7 +55,7 @@ def test_forward_by_hand_and_in_numpy(session, initialize, rng):
 
 def test_he_initialisation_in_the_blocks(session, initialize):
     """A layer of n inputs has weights of variance 2/n."""
-    actor = ActorNetwork(BOX, UNIT, network=residual((64, 64)))
+    actor = ActorNetwork(BOX, UNIT, network=residual((64, 64)), optimizer="sgd")
     initialize()
     shapes = {array.shape: array for array in actor.get_network_params()}
     assert shapes[64, 256].std() == pytest.approx(np.sqrt(2 / 64), rel=0.05)

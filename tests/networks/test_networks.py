@@ -1,5 +1,6 @@
 """Networks, their layers, and their EMA targets."""
 
+import functools
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,10 +17,12 @@ from ddpg.networks.critic import DistributionalCritic
 from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy, make_policy
 
 v1 = tf.compat.v1
+# Without Adam's slots.
+actor_of, critic_of = (functools.partial(kind, optimizer="sgd") for kind in (ActorNetwork, CriticNetwork))
 
 
 def test_actions_honour_asymmetric_bounds(observation_space, action_space, session, initialize):
-    actor = ActorNetwork(observation_space, action_space)
+    actor = actor_of(observation_space, action_space)
     initialize()
     weights = actor.get_network_params()
     for sign, bound in ((50.0, action_space.high), (-50.0, action_space.low)):
@@ -29,7 +32,7 @@ def test_actions_honour_asymmetric_bounds(observation_space, action_space, sessi
 
 def test_an_actors_loss_decreases_along_its_step(observation_space, action_space, session, initialize, rng):
     """−1/B Σ g·μ(s), summed over action dimensions: its slope along the step is −|∇θ|² per unit of learning rate."""
-    actor = ActorNetwork(observation_space, action_space, network=mlp((8,)), optimizer="sgd", learning_rate=1e-4)
+    actor = actor_of(observation_space, action_space, network=mlp((8,)), learning_rate=1e-4)
     initialize()
     states, gradients = rng.normal(size=(5, 3)), rng.normal(size=(5, 2))
     found = actor.get_gradients(states, gradients)
@@ -40,7 +43,7 @@ def test_an_actors_loss_decreases_along_its_step(observation_space, action_space
 
 
 def test_target_starts_as_a_copy_moves_by_tau_and_syncs(observation_space, action_space, session, initialize):
-    critic = CriticNetwork(observation_space, action_space, network=mlp((8,)), tau=0.25)
+    critic = critic_of(observation_space, action_space, network=mlp((8,)), tau=0.25)
     initialize()
     start = session.run(critic.variables)
     for shadow, variable in zip(session.run(critic.target_variables), start, strict=True):
@@ -55,7 +58,7 @@ def test_target_starts_as_a_copy_moves_by_tau_and_syncs(observation_space, actio
 
 
 def test_wrong_shape_sets_nothing(observation_space, action_space, session, initialize):
-    actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
+    actor = actor_of(observation_space, action_space, network=mlp((8,)))
     initialize()
     before = actor.get_network_params()
     arrays = [array + 1 for array in before]
@@ -79,7 +82,7 @@ def test_custom_layers_without_scopes_are_shared_between_applications(
         features = tflearn.fully_connected(features, 7, activation="relu")
         return tflearn.fully_connected(features, 5, activation="tanh")
 
-    critic = CriticNetwork(observation_space, action_space, network=network)
+    critic = critic_of(observation_space, action_space, network=network)
     count = len(v1.global_variables())
     states, actions = tf.ones((2, 3)), tf.ones((2, 2))
     q, q_again, target = critic(states, actions), critic(states, actions), critic.target(states, actions)
@@ -92,26 +95,26 @@ def test_custom_layers_without_scopes_are_shared_between_applications(
 def test_a_network_that_builds_other_layers_later_is_refused(observation_space, action_space, graph):
     sizes = iter(range(4, 10))
     network = lambda states: tflearn.fully_connected(states, 3, scope=f"layer_{next(sizes)}")  # noqa: E731
-    actor = ActorNetwork(observation_space, action_space, network=network)
+    actor = actor_of(observation_space, action_space, network=network)
     with refuses(UsageError, "trained"):
         actor(tf.ones((1, 3)))
 
 
 def test_a_network_without_variables_still_has_an_output_layer(observation_space, action_space, graph):
-    actor = ActorNetwork(observation_space, action_space, network=lambda states: states)
+    actor = actor_of(observation_space, action_space, network=lambda states: states)
     assert [tuple(v.shape) for v in actor.variables] == [(3, 2), (2,)]
 
 
 @pytest.mark.parametrize("action_layer", [0, 1])
 def test_action_enters_at_its_layer(action_layer, observation_space, action_space, session, initialize):
-    critic = CriticNetwork(observation_space, action_space, network=mlp((8, 6), action_layer=action_layer))
+    critic = critic_of(observation_space, action_space, network=mlp((8, 6), action_layer=action_layer))
     initialize()
     rows = [array.shape[0] for array in critic.get_network_params()[::2]]
     assert rows == ([5, 8, 6] if action_layer == 0 else [3, 10, 6])
 
 
 def test_initial_weights_are_the_papers(observation_space, action_space, session, initialize):
-    actor = ActorNetwork(observation_space, action_space, network=mlp((400, 300)))
+    actor = actor_of(observation_space, action_space, network=mlp((400, 300)))
     initialize()
     params = actor.get_network_params()
     for array, fan_in in zip(params[:4], (3, 3, 400, 400), strict=True):
@@ -134,7 +137,8 @@ def test_norms_of_samples_are_before_the_activation(norm, session, initialize, r
 
 def test_batch_norm_modes_and_target_statistics(observation_space, action_space, session, initialize, rng):
     """Training moves the moving statistics once per step; inference and the target only read them."""
-    critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"), tau=0.5)
+    network = mlp((8,), norm="batch")
+    critic = critic_of(observation_space, action_space, network=network, tau=0.5)
     initialize()
     moving = [v for v in critic.variables if not v.trainable]
     assert len(moving) == 4  # mean and variance, of the inputs and of the hidden layer
@@ -156,7 +160,7 @@ def test_batch_norm_modes_and_target_statistics(observation_space, action_space,
 
 
 def test_batch_norm_ends_at_the_layer_of_the_action(observation_space, action_space, graph):
-    critic = CriticNetwork(observation_space, action_space, network=mlp((8, 6, 4), norm="batch", action_layer=1))
+    critic = critic_of(observation_space, action_space, network=mlp((8, 6, 4), norm="batch", action_layer=1))
     scopes = {variable.name.split("/")[1] for variable in critic.variables}
     assert {"input_norm", "norm_0"} <= scopes
     assert not {"norm_1", "norm_2"} & scopes
@@ -197,7 +201,7 @@ def every_kind_of_layer(states):
     features = []
     for index, options in enumerate(LAYERS):
         with v1.variable_scope(f"kind_{index}"):
-            features.append(mlp((8, 4), **options)(states))
+            features.append(mlp((4,), **options)(states))
     return tf.concat(features, axis=1)
 
 
@@ -205,7 +209,7 @@ def every_kind_of_layer(states):
     ("network", "kind"), [(every_kind_of_layer, NumpyPolicy), (mlp((8,), tf.sin), SessionPolicy)], ids=["every", "sin"]
 )
 def test_numpy_policy_is_the_graph(network, kind, observation_space, action_space, session, initialize, rng):
-    actor = ActorNetwork(observation_space, action_space, network=network)
+    actor = actor_of(observation_space, action_space, network=network)
     policy = make_policy(actor, session)
     initialize()
     assert isinstance(policy, kind)
@@ -218,7 +222,7 @@ def test_numpy_policy_is_the_graph(network, kind, observation_space, action_spac
 
 
 def test_batch_norm_acts_with_its_moving_averages(observation_space, action_space, session, initialize, rng):
-    actor = ActorNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
+    actor = actor_of(observation_space, action_space, network=mlp((8,), norm="batch"))
     policy = make_policy(actor, session)
     initialize()
     assert isinstance(policy, NumpyPolicy)
@@ -231,7 +235,7 @@ def test_batch_norm_acts_with_its_moving_averages(observation_space, action_spac
 
 @pytest.mark.parametrize("hidden", [[16, 8], range(16, 7, -8), np.array([16, 8])], ids=["list", "range", "array"])
 def test_hidden_units_are_any_sequence_of_whole_numbers(hidden, observation_space, action_space, graph):
-    actor = ActorNetwork(observation_space, action_space, network=mlp(hidden))
+    actor = actor_of(observation_space, action_space, network=mlp(hidden))
     assert [variable.shape[-1] for variable in actor.trainable_variables[:4:2]] == [16, 8]
 
 
@@ -254,7 +258,7 @@ def test_bad_hidden_units(hidden):
 )
 def test_bad_numbers(options, message, observation_space, action_space, graph):
     with refuses(UsageError, message):
-        ActorNetwork(observation_space, action_space, **options)
+        actor_of(observation_space, action_space, **options)
 
 
 def test_a_box_wider_than_float32_is_refused(observation_space, graph):
@@ -267,7 +271,7 @@ def test_a_scalar_weight(observation_space, action_space, session, initialize):
     def network(states):
         return mlp((4,))(states) * v1.get_variable("temperature", initializer=2.0, use_resource=True)
 
-    actor = ActorNetwork(observation_space, action_space, network=network)
+    actor = actor_of(observation_space, action_space, network=network)
     initialize()
     weights = actor.get_network_params()
     actor.set_network_params([2 * weight for weight in weights])
@@ -293,13 +297,13 @@ def test_bad_layers(options, message):
 def test_networks_are_built_in_a_graph(observation_space, action_space):
     assert tf.executing_eagerly()
     with refuses(UsageError, "actor eager"):
-        ActorNetwork(observation_space, action_space)
+        actor_of(observation_space, action_space)
     with refuses(UsageError, "critic eager"):
-        CriticNetwork(observation_space, action_space)
+        critic_of(observation_space, action_space)
 
 
 def test_numeric_methods_need_a_default_session(observation_space, action_space, graph):
-    actor = ActorNetwork(observation_space, action_space)
+    actor = actor_of(observation_space, action_space)
     with refuses(UsageError, "session agent.session"):
         actor.predict(np.zeros((1, 3)))
     with tf.Graph().as_default(), v1.Session().as_default(), refuses(UsageError, "graph agent.session"):
@@ -308,7 +312,7 @@ def test_numeric_methods_need_a_default_session(observation_space, action_space,
 
 def test_numeric_methods_ignore_the_callers_control_dependencies(session, observation_space, action_space, initialize):
     """Otherwise each later call would need the placeholder that the first one depends on."""
-    actor, states = ActorNetwork(observation_space, action_space), np.ones((2, 3))
+    actor, states = actor_of(observation_space, action_space), np.ones((2, 3))
     initialize()
     with tf.control_dependencies([v1.placeholder(tf.float32, [])]):
         inside = actor.predict(states)
@@ -322,7 +326,7 @@ def test_a_critic_whose_q_has_no_gradient_for_its_actions_is_refused(
     def layers(states, actions):
         return mlp((4,))(tf.concat([states, used(actions)], axis=1))
 
-    critic = CriticNetwork(observation_space, action_space, network=layers)
+    critic = critic_of(observation_space, action_space, network=layers)
     initialize()
     with refuses(UsageError, "critic gradient actions"):
         critic.action_gradients(np.zeros((1, 3)), np.zeros((1, 2)))
@@ -339,7 +343,7 @@ def test_threads_build_numeric_methods_one_after_the_other(session, observation_
         inside.pop()
         return mlp((4,))(states)
 
-    actors = [ActorNetwork(observation_space, action_space, network=layers) for _ in range(2)]
+    actors = [actor_of(observation_space, action_space, network=layers) for _ in range(2)]
     initialize()
     states = np.ones((2, 3))
 
@@ -357,11 +361,12 @@ def test_threads_build_numeric_methods_one_after_the_other(session, observation_
 
 def test_an_empty_minibatch_is_refused(observation_space, action_space, session, initialize):
     """The mean of no samples is NaN, and Adam's momentum would still move the weights."""
+    small = {"network": mlp((4,)), "optimizer": "sgd"}
     networks = (
-        ActorNetwork(observation_space, action_space, network=mlp((4,))),
-        CriticNetwork(observation_space, action_space, network=mlp((4,))),
-        DistributionalCritic(observation_space, action_space, network=mlp((4,)), atoms=3, name="distributional"),
-        QNetwork(observation_space, gym.spaces.Discrete(2), network=mlp((4,))),
+        actor_of(observation_space, action_space, **small),
+        critic_of(observation_space, action_space, **small),
+        DistributionalCritic(observation_space, action_space, **small, atoms=3, name="distributional"),
+        QNetwork(observation_space, gym.spaces.Discrete(2), **small),
     )
     initialize()
     states, actions = np.zeros((0, *observation_space.shape)), np.zeros((0, *action_space.shape))
@@ -376,7 +381,7 @@ def test_an_empty_minibatch_is_refused(observation_space, action_space, session,
 def test_ops_can_only_be_built_in_the_networks_graph(observation_space, action_space):
     states = np.zeros((1, 3), np.float32)
     with tf.Graph().as_default():
-        actor = ActorNetwork(observation_space, action_space)
+        actor = actor_of(observation_space, action_space)
         step = [(tf.zeros_like(v), v) for v in actor.trainable_variables]
         inside = tf.function(lambda states: actor(states) + actor.target(states), autograph=False)
         assert inside(tf.constant(states)).shape == (1, 2)
@@ -401,7 +406,7 @@ def test_networks_in_a_reentered_scope_have_separate_weights(options, observatio
         critics = []
         for _ in range(2):
             with v1.variable_scope("critics", **options):
-                critics.append(CriticNetwork(observation_space, action_space, network=mlp((8,))))
+                critics.append(critic_of(observation_space, action_space, network=mlp((8,))))
         assert [critic.scope for critic in critics] == ["critics/critic", "critics/critic_1"]
         session.run(v1.global_variables_initializer())
         before = [critic.get_network_params() for critic in critics]
