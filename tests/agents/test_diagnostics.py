@@ -266,9 +266,9 @@ def test_custom_networks_are_measured_at_their_last_layer():
 
 
 def test_measuring_changes_nothing_and_uses_the_current_weights_and_a_generator_of_its_own():
-    """Statistics of the critics, priorities and the count of updates stay the same, too."""
-    options = {"n_critics": 2, "policy_delay": 2, "prioritised": "proportional", "n_steps": 3, "critic_norm": "batch"}
-    with swinging(DDPGConfig(**LITTLE | options | {"target_policy_noise": 0.2})) as agent:
+    """Moving statistics, priorities and the count of updates stay the same, too."""
+    options = {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2, "norm": "batch", "critic_norm": None}
+    with swinging(DDPGConfig(**LITTLE | options | {"prioritised": "proportional", "n_steps": 3})) as agent:
         agent.update(5)
 
         def state():

@@ -197,7 +197,8 @@ def test_a_renormalised_actor_acts_in_numpy(norm):
 
 
 def test_only_averages_of_the_critics_move_by_tau():
-    driven = Driven("stepped", CONFIG.replace(target="joint_ema", n_critics=1, policy_delay=1, tau=0.1)).start()
+    own = {"norm": None, "critic_norm": "renorm", "n_critics": 1, "policy_delay": 1}
+    driven = Driven("stepped", CONFIG.replace(target="joint_ema", tau=0.1, **own)).start()
     shadows = driven.weights()[1]
     driven.train(1)
     (_, *online), (_, *moved) = driven.weights()
