@@ -90,6 +90,7 @@ class Tuning:
             n_envs=1,
             vectorization="sync",
             wrappers=[],
+            env_kwargs={},
             options=base,
         )
         space = read_space("DDPG", base, self.folder / "space.toml")

@@ -90,8 +90,9 @@ def command_of(document: dict[str, Any]) -> str:
     preset = preset_for(_plain(env_id), kind)
     usual = kind(**preset.options_for(kind, total)).to_json()
     changed = sorted(name for name, value in document["config"].items() if usual.get(name) != value)
-    if changed or document["n_envs"] != 1 or document["wrappers"]:
-        raise UsageError(f"the run of {env_id} differs from its preset: {', '.join(changed) or 'n_envs, wrappers'}")
+    if changed or document["n_envs"] != 1 or document["wrappers"] or document["env_kwargs"]:
+        others = "n_envs, wrappers, env_kwargs"
+        raise UsageError(f"the run of {env_id} differs from its preset: {', '.join(changed) or others}")
     length = f" --total-timesteps {total}" if total != preset.total_timesteps else ""
     return f"ddpg train {env_id} --seed {document['seed']}{length}"
 

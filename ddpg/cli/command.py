@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
     from ddpg.config.algorithm_options import AgentConfig
+    from ddpg.runs.env_source import EnvSource
     from ddpg.runs.saved_policy import SavedPolicy
 
 
@@ -103,6 +104,32 @@ class EnvironmentCommand(Command):
         "appends info['action_mask'] for DQN",
         metavar="WRAPPER",
     )
+    env_kwargs: tuple[str, ...] = option(
+        (),
+        "a keyword argument of the environment's constructor, such as continuous=true; max_episode_steps=N gives it "
+        "another time limit",
+        metavar="NAME=VALUE",
+    )
+
+    @property
+    def source(self) -> "EnvSource":
+        """What the environment is made from.
+
+        Raises:
+            UsageError: if the keyword arguments cannot be read.
+        """
+        return source_of(self.env, self.wrap, self.env_kwargs)
+
+
+def source_of(env_id: str, wrappers: Sequence[str], words: Sequence[str]) -> "EnvSource":
+    """Return what an environment is made from; ``words`` are its keyword arguments, each ``NAME=VALUE``.
+
+    Raises:
+        UsageError: if the keyword arguments cannot be read.
+    """
+    from ddpg.runs.env_source import EnvSource, kwargs_of
+
+    return EnvSource(env_id, wrappers, kwargs_of(words))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -245,15 +272,15 @@ def import_from_working_directory(*modules: str) -> None:
             sys.path.append(os.getcwd())
 
 
-def inspect_environment(env_id: str, wrappers: Sequence[str]) -> "tuple[str, str, type[AgentConfig], gym.Env]":
+def inspect_environment(source: "EnvSource") -> "tuple[str, str, type[AgentConfig], gym.Env]":
     """Return an environment's id without its module, its algorithm, that one's options class, and itself, closed."""
     from ddpg.config.algorithm_options import CONFIGS
     from ddpg.interaction.env_calls import close_quietly
     from ddpg.interaction.spaces import algorithm_for
     from ddpg.runs.env_factory import env_id_of, make_env
 
-    import_from_working_directory(env_id.rpartition(":")[0])
-    env = make_env(env_id, wrappers)
+    import_from_working_directory(source.env_id.rpartition(":")[0])
+    env = make_env(source)
     name, algorithm = env_id_of(env), algorithm_for(env.action_space)
     close_quietly(env)
     return name, algorithm, CONFIGS[algorithm], env

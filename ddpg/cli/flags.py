@@ -177,8 +177,9 @@ def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> N
         UsageError: if there is one; the message names the first, and a similar flag.
     """
     if unknown:
-        word = next((token for token in unknown if token.startswith("-")), unknown[0]).partition("=")[0]
-        hint = _hint(word, [*flags], prog) if word.startswith("-") else _hint_without_flag(word)
+        token = next((token for token in unknown if token.startswith("-")), unknown[0])
+        word = token.partition("=")[0]
+        hint = _hint(word, [*flags], prog) if word.startswith("-") else _hint_without_flag(token)
         raise UsageError(f"{prog} does not know {brief(word)}{hint}; all that it knows: {prog} --help")
 
 
@@ -200,6 +201,8 @@ def _hint(word: str, names: Sequence[str], prog: str) -> str:
 def _hint_without_flag(word: str) -> str:
     from ddpg.runs.env_factory import WRAPPERS  # imports gymnasium, which takes a second
 
+    if re.match(r"[^\W\d]\w*=", word):
+        return f"; --env-kwargs takes one argument of the environment, so write --env-kwargs {brief(word, quotes=False)}"
     return f"; --wrap takes one wrapper, so write --wrap {word}" if word in WRAPPERS else ""
 
 

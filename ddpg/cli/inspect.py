@@ -106,7 +106,7 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
         from ddpg.interaction.spaces import algorithm_for
         from ddpg.runs.env_factory import env_id_of, make_env
 
-        env = make_env(self.env, self.wrap)
+        env = make_env(self.source)
         name = env_id_of(env)
         try:
             if algorithm_for(env.action_space) != "DDPG":

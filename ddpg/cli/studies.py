@@ -232,12 +232,12 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         """Return the checked plan of the tuning, and the check of each trial's options."""
         from ddpg.config.presets import default_options, hints_for, preset_for
         from ddpg.runs.env_factory import full_id
-        from ddpg.runs.episode_limits import default_evaluation_interval
+        from ddpg.runs.episode_limits import default_evaluation_interval, episode_limit
         from ddpg.studies.search_space import read_space, training_check
         from ddpg.studies.study import Group
         from ddpg.studies.tuning_plan import plan_of
 
-        name, algorithm, kind, env = inspect_environment(self.env, self.wrap)
+        name, algorithm, kind, env = inspect_environment(self.source)
         if self.algorithm is not None:
             kind, algorithm = own_options(self.algorithm, kind, name), self.algorithm
         preset = preset_for(name, kind)
@@ -246,18 +246,20 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         if self.config is not None:
             values |= from_toml(kind, read_toml(self.config), kind.__name__, hints_for(kind, name) | self.flag_hints())
         base = kind(**values).to_json()
+        limit = episode_limit(name, self.source.kwargs)
         cells = Group(
             env_id=full_id(self.env, name),
             configuration="ground",
             algorithm=algorithm,
             seeds=list(range(self.seeds)),
             total_timesteps=total,
-            evaluation_interval=self.evaluation_interval or default_evaluation_interval(name, 1, total, share=10),
+            evaluation_interval=self.evaluation_interval or default_evaluation_interval(limit, 1, total, share=10),
             evaluation_episodes=self.evaluation_episodes,
             final_episodes=0,
             n_envs=1,
             vectorization="sync",
             wrappers=list(self.wrap),
+            env_kwargs=dict(self.source.kwargs),
             options=base,
         )
         in_environment = training_check(env, total, here=self.engine == "process")

@@ -20,6 +20,7 @@ from ddpg.cli.command import (
     inspect_environment,
     json_line,
     own_options,
+    source_of,
 )
 from ddpg.cli.flags import Flag, flags_of, parse_flags, refuse_unknown
 from ddpg.cli.terminal import stdout_reserved_for_answer
@@ -129,7 +130,8 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
                 parse_flags(every, helped, prog, _ALL)
             raise
         with stdout_reserved_for_answer(first["json"]):
-            name, algorithm, kind, env = inspect_environment(first["env"], first["wrap"])
+            source = source_of(first["env"], first["wrap"], first["env_kwargs"])
+            name, algorithm, kind, env = inspect_environment(source)
         if first["algorithm"] is not None:
             algorithm = first["algorithm"]
             with stdout_reserved_for_answer(first["json"]), allowing_imports(first["allow_import"]):
@@ -201,6 +203,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
                 n_envs=self.n_envs,
                 vectorization=self.vectorization,
                 wrappers=self.wrap,
+                env_kwargs=self.source.kwargs,
                 collector=self.collector,
                 workers=self.workers,
                 ray_address=self.ray_address,

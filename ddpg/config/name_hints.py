@@ -160,6 +160,7 @@ _RENAMED: dict[tuple[str, ...], str] = {
     ("workers", "n_envs"): "num_workers n_workers num_actors",
     ("vectorization",): "vec_env vec_env_type vec_env_class vec_env_cls vectorization_mode",
     ("wrap",): "wrapper env_wrapper wrappers wrapper_class",
+    ("env_kwargs",): "env_args env_arguments env_params environment_kwargs make_kwargs eval_env_kwargs",
     ("root", "output"): "log_folder log_dir logdir log_path output_dir out_dir outdir save_dir save_path "
     "model_save_path folder f results_dir run_dir runs_dir output_folder exp_dir data_dir data_folder",
     ("output",): "output_file out gif video_path video_folder filename",
@@ -301,7 +302,10 @@ _ADVICE: dict[str, str] = {
     _NUMBERED: "exp_name experiment_name run_name name uuid tag experiment save_name",
     _OPTIONS_ARE_FLAGS: "hyperparams hyperparameters params hyperparam hparams kwargs",
     _MODULE: "gym_packages env_package",
-    _REGISTER: "env_kwargs env_args eval_env_kwargs frame_stack frame_skip time_limit max_episode_steps",
+    _REGISTER: "frame_stack",
+    "use --env-kwargs max_episode_steps=N, the steps after which episodes are truncated": "time_limit "
+    "max_episode_steps max_episode_length episode_length max_ep_len",
+    "environments that skip frames take it as an argument: --env-kwargs frame_skip=N": "frame_skip",
     "leave it out: the replay memory is in every checkpoint": "save_replay_buffer save_buffer",
     _RESUME: "trained_agent i resume load_model pretrained pretrained_model load continue_training restore",
     "use ddpg tune ENV": "optimize optimize_hyperparameters tune hyperparameter_optimization",
@@ -327,7 +331,7 @@ FILES = {
     "env": "write the environment on the command line; in a study, environments = ['Pendulum-v1']",
     **{
         name: f"it is no option of the algorithm; in a study, write {name} above its tables"
-        for name in ("seeds", "final_episodes", "wrappers")
+        for name in ("seeds", "final_episodes", "wrappers", "env_kwargs")
     },
     **{
         name: f"it is no option of the algorithm; write --{name.replace('_', '-')} on the command line; in a study, "

@@ -20,6 +20,7 @@ from ddpg.config.algorithm_options import NETWORKS
 from ddpg.errors import UsageError, printable
 from ddpg.policies.schedules import RATE_SCHEDULES
 from ddpg.progress import print_to_stderr
+from ddpg.runs.env_source import words_of
 from ddpg.runs.found_runs import Run
 
 LEARNED, DIPPED = 0.8, 0.6  # levels: a run has learned once it reaches the first, and dips when below the second
@@ -108,9 +109,10 @@ def learning_curves(
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return for each run a label that names the settings in which the runs of its environment differ.
 
-    Settings are the algorithm, its options, the wrappers, the number and kind of environments and workers, the
-    data set and the timesteps that learn from it alone, the episodes of an evaluation, and ``total_timesteps`` where a
-    learning-rate schedule ends there; the seed is none of them. If nothing differs, the label is the algorithm.
+    Settings are the algorithm, its options, the environment's wrappers and keyword arguments, the number and kind of
+    environments and workers, the data set and the timesteps that learn from it alone, the episodes of an evaluation,
+    and ``total_timesteps`` where a learning-rate schedule ends there; the seed is none of them. If nothing differs, the
+    label is the algorithm.
 
     A run whose algorithm lacks an option does not make that option part of the other runs' labels.
     """
@@ -197,7 +199,8 @@ def _settings(run: Run) -> dict[str, Any]:
     if any(options.get(name) not in (None, "constant") for name in RATE_SCHEDULES):
         options["total_timesteps"] = document["total_timesteps"]
     wrappers = "+".join(document["wrappers"]) or None
-    return options | {"wrappers": wrappers} | {name: document[name] for name in _RUN_SETTINGS}
+    env_kwargs = ", ".join(words_of(document["env_kwargs"])) or None
+    return options | {"wrappers": wrappers, "env_kwargs": env_kwargs} | {name: document[name] for name in _RUN_SETTINGS}
 
 
 def _no_evaluation(run: Run) -> str:

@@ -1,12 +1,14 @@
-"""Make environments from an id, wrappers and a vectorization; error messages say which package to install."""
+"""Make environments from their sources and a vectorization; error messages say which package to install."""
 
 import functools
 import importlib
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import gymnasium as gym
 from gymnasium import wrappers as supplied
@@ -19,29 +21,32 @@ from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.interaction.validation import validate_int
 from ddpg.runs import signals
+from ddpg.runs.env_source import EnvSource
 from ddpg.workers.worker_options import GUARD, check_main_is_a_file
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 VECTORIZATIONS = ("sync", "async", "envpool")
 # Only wrappers without arguments and without state, so that a name is enough to resume a run.
 WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation", "ActionMask")
 
 
-def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
+def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
     """Return ``gymnasium.make(env_id)``, with Dict observations flattened and with errors that a user can act on.
 
     A Dict observation with an ``action_mask`` is flattened by :class:`~ddpg.interaction.action_mask.ActionMask`, after
     the other wrappers.
 
     Args:
-        env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` and ``dmc/...`` need no
-            import.
-        wrappers: names in :data:`WRAPPERS`, the innermost first.
-        kwargs: for ``gymnasium.make``.
+        source: what it is made from; an id alone stands for an :class:`EnvSource` without wrappers and keyword
+            arguments.
+        rendering: further keyword arguments for ``gymnasium.make``.
 
     Raises:
-        UsageError: if the environment, module, wrapper or a dependency does not exist, or a wrapper does not fit.
+        UsageError: if the environment, module, wrapper or a dependency does not exist, a wrapper does not fit, or the
+            environment does not take one of the source's keyword arguments.
         EnvironmentFault: if its module or its constructor raised another exception.
     """
+    env_id, wrappers, kwargs = EnvSource(source) if isinstance(source, str) else source
     for wrapper in wrappers:
         if wrapper == "ClipAction":
             raise UsageError("wrapper 'ClipAction' is not needed: every action stays in its box; leave it out")
@@ -55,7 +60,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
             if module:
                 importlib.import_module(module)
             # gymnasium's checker only warns about faults that our own checks refuse.
-            env = gym.make(_with_version(name), **{"disable_env_checker": True, **kwargs})
+            env = gym.make(_with_version(name), disable_env_checker=True, **kwargs, **rendering)
             env = _wrapped(env, wrappers)
             if _is_masked(env):
                 return ActionMask(env)
@@ -87,8 +92,22 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not signals.interrupted_without_signal():
             raise
+        unexpected = _argument("got an unexpected keyword argument", error)
+        if unexpected in kwargs:
+            raise UsageError(
+                f"environment {brief(env_id)} has no keyword argument {unexpected!r}, which is in env_kwargs="
+                f"{brief(dict(kwargs))}; its package documents those that it has"
+            ) from None
         what = without_opengl(error) or format_error(error)
-        raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {what}") from error
+        missing = _argument(r"missing \d+ required .*arguments?:", error)
+        hint = f"; env_kwargs gives it arguments, at the command line --env-kwargs {missing}=VALUE" if missing else ""
+        raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {what}{hint}") from error
+
+
+def _argument(problem: str, error: BaseException) -> str:
+    """Return the name of the argument that a ``TypeError`` has this problem with, or the empty string."""
+    found = re.search(rf"{problem} '(\w+)'", str(error)) if isinstance(error, TypeError) else None
+    return found[1] if found else ""
 
 
 def _module_and_name(env_id: str) -> tuple[str, str]:
@@ -151,12 +170,12 @@ def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
 
 
 def make_training_env(
-    env_id: str, n_envs: int = 1, vectorization: str = "sync", wrappers: Sequence[str] = ()
+    source: EnvSource | str, n_envs: int = 1, vectorization: str = "sync"
 ) -> gym.Env | gym.vector.VectorEnv:
     """Return one environment, or a vector of ``n_envs`` (autoreset NEXT_STEP).
 
     Args:
-        env_id, wrappers: as for :func:`make_env`.
+        source: as for :func:`make_env`.
         n_envs: number of environments; 1 gives a plain environment.
         vectorization: ``"sync"``: in this process, one after another; ``"async"``: each in its own process;
             ``"envpool"``: EnvPool's environments of that id, in its threads, with gymnasium's spaces.
@@ -164,34 +183,37 @@ def make_training_env(
     Raises:
         UsageError: as :func:`check_vector` and :func:`make_env`; EnvPool is not installed, or has no such environment.
     """
-    n_envs = check_vector(n_envs, vectorization, wrappers)
+    source = EnvSource(source) if isinstance(source, str) else source
+    n_envs = check_vector(n_envs, vectorization, source.wrappers, source.kwargs)
     if n_envs == 1:
-        return make_env(env_id, wrappers)
+        return make_env(source)
     if vectorization == "sync":
-        return gym.vector.SyncVectorEnv([lambda: CheckedEnv(make_env(env_id, wrappers))] * n_envs)
+        return gym.vector.SyncVectorEnv([lambda: CheckedEnv(make_env(source))] * n_envs)
     if vectorization == "envpool":
-        one = make_env(env_id)
+        one = make_env(source)
         env_calls.close_quietly(one)
         return EnvPoolVector(env_id_of(one), n_envs, like=one)
     check_main_is_a_file("vectorization='async'")
-    makers = [functools.partial(_make_in_worker, env_id, wrappers, os.getpid())] * n_envs
+    makers = [functools.partial(_make_in_worker, source, os.getpid())] * n_envs
     try:
         # Spawned, not forked: a forked child would keep the run's lock and its siblings' pipes open after this process
         # is killed, and would lack TensorFlow's threads. Without shared memory the first step after a reset is lost.
         return gym.vector.AsyncVectorEnv(makers, context="spawn", shared_memory=True)
     except (EOFError, OSError) as error:
         raise EnvironmentFault(
-            f"a process of {brief(env_id)} ended at its start ({type(error).__name__}); its messages on stderr say "
-            f"why; a script that trains with vectorization='async' needs {GUARD}, because every process imports it"
+            f"a process of {brief(source.env_id)} ended at its start ({type(error).__name__}); its messages on stderr "
+            f"say why; a script that trains with vectorization='async' needs {GUARD}, because every process imports it"
         ) from error
 
 
-def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) -> int:
+def check_vector(
+    n_envs: int, vectorization: str, wrappers: Sequence[str] = (), kwargs: Mapping[str, Any] = _NONE
+) -> int:
     """Refuse arguments that :func:`make_training_env` could not use; return ``n_envs`` as an int.
 
     Raises:
         UsageError: if ``vectorization`` is unknown, ``n_envs`` is no whole number from 1 to 1024, or is 1 with
-            ``"async"`` or ``"envpool"``, or if there are wrappers with ``"envpool"``.
+            ``"async"`` or ``"envpool"``, or if there are wrappers or keyword arguments with ``"envpool"``.
     """
     n_envs = validate_int(n_envs, "n_envs", at_least=1, at_most=1024)
     if vectorization not in VECTORIZATIONS:
@@ -203,16 +225,21 @@ def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) 
         raise UsageError(
             f"wrapper {wrappers[0]!r} is of a gymnasium environment, and EnvPool's are none; use --vectorization async"
         )
+    if kwargs and vectorization == "envpool":
+        raise UsageError(
+            f"env_kwargs={brief(dict(kwargs))} is for a gymnasium environment, and EnvPool's are none; use "
+            "--vectorization async"
+        )
     return n_envs
 
 
-def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:
+def _make_in_worker(source: EnvSource, parent: int) -> gym.Env:
     """Make an environment in a process of the vector, which ignores Ctrl-C because the parent ends it."""
     if os.getpid() == parent:  # gymnasium also makes one in the parent, to read its spaces
-        return ProbedEnv(make_env(env_id, wrappers))
+        return ProbedEnv(make_env(source))
     env_calls.exit_if_orphaned()
     env_calls.ignore_terminal_signals()
-    return CheckedEnv(make_env(env_id, wrappers), in_worker=True)
+    return CheckedEnv(make_env(source), in_worker=True)
 
 
 def check_imports(names: Sequence[str], file: str | Path, allowed: Sequence[str]) -> None:

@@ -1,10 +1,16 @@
 """When episodes are truncated, and how rarely a run must be evaluated so that evaluations do not cut its episodes."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import gymnasium as gym
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def default_evaluation_interval(
-    name: str, n_envs: int, total_timesteps: int, *, share: int = 20, cuts: bool = True
+    limit: int | None, n_envs: int, total_timesteps: int, *, share: int = 20, cuts: bool = True
 ) -> int:
     """Return the default number of steps between evaluations: a twentieth of the run, or more.
 
@@ -12,25 +18,25 @@ def default_evaluation_interval(
     as many steps as the longest episode has, and for a vector at least two full episodes of each environment.
 
     Args:
-        name: the environment's id, from :func:`~ddpg.runs.env_factory.env_id_of`.
+        limit: the environment's :func:`episode_limit`.
         n_envs, total_timesteps: as for :func:`ddpg.train`.
         share: 20 for a twentieth.
         cuts: whether evaluations cut episodes; they do not with workers, nor where a data set is all that is learned
             from, and then the interval is a twentieth.
     """
-    uncut = _uncut_interval(name, n_envs) if cuts else 0
+    uncut = _uncut_interval(limit, n_envs) if cuts else 0
     return min(max(1, total_timesteps // share, uncut), total_timesteps)
 
 
-def cut_episodes_note(name: str, n_envs: int, evaluation_interval: int, timesteps: int) -> str:
+def cut_episodes_note(limit: int | None, n_envs: int, evaluation_interval: int, timesteps: int) -> str:
     """Return a one-line warning if evaluations may cut off episodes of training, or the empty string.
 
     Args:
-        name: the environment's id, from :func:`~ddpg.runs.env_factory.env_id_of`.
+        limit: the environment's :func:`episode_limit`.
         n_envs, evaluation_interval: as for :func:`ddpg.train`, with ``collector="local"``.
         timesteps: of the environments in this run, over all of them.
     """
-    enough, longest = _uncut_interval(name, n_envs), episode_limit(name) or 0
+    enough, longest = _uncut_interval(limit, n_envs), limit or 0
     each = evaluation_interval // n_envs  # steps of an environment from one evaluation to the next
     if each >= longest or timesteps <= (2 if n_envs == 1 else 1) * evaluation_interval:
         return ""
@@ -41,29 +47,31 @@ def cut_episodes_note(name: str, n_envs: int, evaluation_interval: int, timestep
     )
 
 
-def _uncut_interval(name: str, n_envs: int) -> int:
+def _uncut_interval(limit: int | None, n_envs: int) -> int:
     """Return the least interval of evaluations that leaves training episodes whole, 0 if it is not known."""
-    longest = episode_limit(name) or 0
+    longest = limit or 0
     return longest if n_envs == 1 else 2 * n_envs * longest
 
 
-def episode_limit(name: str) -> int | None:
+def episode_limit(name: str, kwargs: Mapping[str, Any] = _NONE) -> int | None:
     """Return the steps after which an episode is truncated, or ``None``: never, or not known.
 
     Args:
         name: the environment's id, from :func:`~ddpg.runs.env_factory.env_id_of`.
+        kwargs: its keyword arguments; ``max_episode_steps`` replaces the limit of its registration, and -1 removes it.
     """
+    if (given := kwargs.get("max_episode_steps")) is not None:
+        return None if given == -1 else given
     return gym.registry[name].max_episode_steps if name in gym.registry else None
 
 
-def episode_limit_note(name: str, before: int | None) -> str:
+def episode_limit_note(now: int | None, before: int | None) -> str:
     """Return a one-line warning if episodes are truncated after another number of steps, or the empty string.
 
     Args:
-        name: the environment's id, from :func:`~ddpg.runs.env_factory.env_id_of`.
+        now: :func:`episode_limit` now.
         before: :func:`episode_limit` when the run began; ``None``: not known.
     """
-    now = episode_limit(name)
     if before in (None, now):
         return ""
     here = "have no time limit here" if now is None else f"end after {now} steps at most here"

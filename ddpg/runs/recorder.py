@@ -234,7 +234,7 @@ class RunRecorder(Callback):
             print_to_stderr(
                 f"the evaluation after {now:,} steps has taken {LONG_EVALUATION:.0f} s so far, and {name} has no time "
                 "limit: if its episodes do not end by themselves, stop the run (Ctrl-C) and give it one, "
-                "gymnasium.register(..., max_episode_steps=...)"
+                "--env-kwargs max_episode_steps=N"
             )
 
     def _recover_best(self, agent: OffPolicyAgent) -> None:

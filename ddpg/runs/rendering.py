@@ -6,7 +6,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +19,7 @@ from ddpg.interaction.env_runner import make_stepper
 from ddpg.interaction.transitions import Passthrough
 from ddpg.progress import print_to_stderr
 from ddpg.runs.env_factory import make_env
+from ddpg.runs.env_source import EnvSource
 from ddpg.runs.evaluation import pausing_learning
 
 LONG_EPISODE = 10_000  # steps; after as many, an episode without a time limit is told of
@@ -31,25 +32,28 @@ _DRAWS = (
 )
 
 
-def rendering_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
+def rendering_env(source: EnvSource | str) -> gym.Env:
     """Return an environment that renders frames, including substeps if it supports ``rgb_array_list``.
 
     Raises:
         UsageError: as :func:`~ddpg.runs.env_factory.make_env`, or if its metadata name no supported render mode.
         EnvironmentFault: if it cannot be made with the render mode that its metadata name.
     """
-    plain = make_env(env_id, wrappers)
+    source = EnvSource(source) if isinstance(source, str) else source
+    plain = make_env(source)
     metadata, camera = plain.metadata, _tracking_camera(plain)
     env_calls.close_quietly(plain)
     modes = (metadata.get("render_modes") if isinstance(metadata, dict) else None) or ()
     mode = next((mode for mode in _MODES if mode in modes), None)
     if mode is None:
-        raise UsageError(f"environment {brief(env_id)} does not draw: its render_modes are {list(modes)}; {_DRAWS}")
+        raise UsageError(
+            f"environment {brief(source.env_id)} does not draw: its render_modes are {list(modes)}; {_DRAWS}"
+        )
     if camera:
         with contextlib.suppress(EnvironmentFault):  # a custom subclass may not accept camera_name
-            return make_env(env_id, wrappers, render_mode=mode, **camera)
+            return make_env(source, render_mode=mode, **camera)
     try:
-        return make_env(env_id, wrappers, render_mode=mode)
+        return make_env(source, render_mode=mode)
     except EnvironmentFault as error:
         raise EnvironmentFault(f"{error}; without render_mode it could be made: {_DRAWS}") from error
 

@@ -17,7 +17,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from typing import IO, Any
 
 import gymnasium as gym
@@ -29,6 +29,7 @@ from ddpg.checkpoints.space_json import describe_space, restore_space
 from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
 from ddpg.interaction import env_calls
 from ddpg.progress import warnings_in_one_line
+from ddpg.runs.env_source import EnvSource
 from ddpg.runs.rendering import EnvRenderer, rendering_env
 
 _ERRORS = {kind.__name__: kind for kind in (UsageError, EnvironmentFault)}
@@ -106,7 +107,7 @@ class RenderingProcess:
         rate: frames per second.
 
     Args:
-        env_id, wrappers: as for :func:`~ddpg.runs.env_factory.make_env`.
+        source: as for :func:`~ddpg.runs.env_factory.make_env`.
 
     Raises:
         UsageError, EnvironmentFault: as :func:`rendering_env`, or if the process crashed; on entering the context.
@@ -114,8 +115,9 @@ class RenderingProcess:
 
     rate: float
 
-    def __init__(self, env_id: str, wrappers: Sequence[str] = ()):
-        self._env_id, self._wrappers = env_id, tuple(wrappers)
+    def __init__(self, source: EnvSource | str):
+        self._source = EnvSource(source) if isinstance(source, str) else source
+        self._env_id = self._source.env_id
         self._rendering = False
 
     def __enter__(self) -> "RenderingProcess":
@@ -127,7 +129,7 @@ class RenderingProcess:
         with env_calls.terminal_signals_blocked():
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
         try:
-            self._send((self._env_id, self._wrappers, _registration(self._env_id)))
+            self._send((*self._source, _registration(self._env_id)))
             _, self._spaces, self.rate = self._receive()
         except BaseException:
             self._end()
@@ -228,17 +230,18 @@ Renderer = EnvRenderer | RenderingProcess
 
 
 @contextlib.contextmanager
-def open_renderer(env_id: str, wrappers: Sequence[str] = ()) -> Iterator[Renderer]:
+def open_renderer(source: EnvSource | str) -> Iterator[Renderer]:
     """Yield a renderer in a child process, or in this process if the environment's class is in the user's script.
 
     Raises:
         UsageError, EnvironmentFault: as :func:`rendering_env`.
     """
-    if can_render_in_child(env_id):
-        with RenderingProcess(env_id, wrappers) as renderer:
+    source = EnvSource(source) if isinstance(source, str) else source
+    if can_render_in_child(source.env_id):
+        with RenderingProcess(source) as renderer:
             yield renderer
         return
-    with env_calls.closing(rendering_env(env_id, wrappers)) as env:
+    with env_calls.closing(rendering_env(source)) as env:
         yield EnvRenderer(env)
 
 
@@ -300,11 +303,11 @@ def serve() -> None:
 
 
 def _serve_episodes(requests: IO[bytes], answers: IO[bytes]) -> None:
-    env_id, wrappers, registration = receive(requests)
+    *source, registration = receive(requests)
     with env_calls.own_directory():
         if registration is not None:
             _register(registration)
-        with env_calls.closing(rendering_env(env_id, wrappers)) as env:
+        with env_calls.closing(rendering_env(EnvSource(*source))) as env:
             renderer = EnvRenderer(env)
             spaces = [_described(space) for space in renderer.spaces]
             send(answers, ("ready", spaces, float(renderer.rate)))

@@ -38,6 +38,7 @@ class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
     command: list[_Text]
     config_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
     wrappers: Annotated[list[_Text], msgspec.Meta(max_length=16)] = []  # names of gymnasium wrappers
+    env_kwargs: dict[Name, Any] = {}  # from ddpg.runs.env_source.checked_kwargs
     collector: one_of("local", "process", "ray") = "local"  # type: ignore[valid-type]
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     ray_address: Annotated[str, msgspec.Meta(max_length=500)] | None = None

@@ -17,6 +17,7 @@ from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.commands import command_for, resume_hint
 from ddpg.runs.env_factory import env_id_of, make_env
+from ddpg.runs.env_source import EnvSource
 from ddpg.runs.log_writers import RunTracker
 from ddpg.runs.recorder import RunRecorder
 from ddpg.runs.run_state import RunState, tags_of
@@ -148,7 +149,7 @@ def _environments(
     """
     evaluation_env = None
     try:
-        evaluation_env = make_env(document["env_id"], document["wrappers"])
+        evaluation_env = make_env(EnvSource.of_run(document))
         yield evaluation_env
     except BaseException:
         _end(evaluation_env)

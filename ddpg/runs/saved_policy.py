@@ -23,7 +23,8 @@ from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.critic_check import check_critic, checked_options
 from ddpg.runs.env_factory import check_imports, make_env
-from ddpg.runs.episode_limits import episode_limit_note
+from ddpg.runs.env_source import EnvSource
+from ddpg.runs.episode_limits import episode_limit, episode_limit_note
 from ddpg.runs.evaluation import evaluate, final_seed
 from ddpg.runs.rendering_process import Renderer, open_renderer
 from ddpg.runs.versions import differences, format_versions, versions_of_evaluation
@@ -37,14 +38,13 @@ class SavedPolicy(abc.ABC):
 
     Attributes:
         name: the run directory, or ``zoo:NAME``.
-        env_id, wrappers: of the environment.
+        source: what its environment is made from.
         seed: the default seed of its episodes; training and its evaluations do not use it.
         video: the default file of a recording.
     """
 
     name: str
-    env_id: str
-    wrappers: Sequence[str] = ()
+    source: EnvSource
     seed: int
     video: str | Path
 
@@ -81,7 +81,7 @@ class SavedPolicy(abc.ABC):
         """
         seed = self.seed if seed is None else seed
         with env_calls.own_directory():
-            env = make_env(self.env_id, self.wrappers)
+            env = make_env(self.source)
             try:
                 policy, about = self.load((env.observation_space, env.action_space))
                 result = evaluate(policy, env, episodes, seed, progress_bar=progress_bar)
@@ -96,8 +96,8 @@ class SavedPolicy(abc.ABC):
         known, beside = self.comparison(episodes, seed)
         abandoned = {"abandoned": result.abandoned} if result.abandoned else {}
         found = {**result.summary(), **abandoned, **known}
-        summary = {"run": self.name, "env_id": self.env_id, **about, "seed": seed, **found}
-        return summary, f"{self.env_id} after {about['timesteps']:,} steps: {result}{beside}", failed
+        summary = {"run": self.name, "env_id": self.source.env_id, **about, "seed": seed, **found}
+        return summary, f"{self.source.env_id} after {about['timesteps']:,} steps: {result}{beside}", failed
 
     def record(self, output: str | Path | None = None, episodes: int = 1, seed: int | None = None) -> dict[str, Any]:
         """Record episodes.
@@ -116,17 +116,17 @@ class SavedPolicy(abc.ABC):
         seed = self.seed if seed is None else seed
         with self._loaded() as (policy, renderer, about):
             path = record_episodes(policy, renderer, output or self.video, episodes, seed)
-        return {"path": str(path), "env_id": self.env_id, **about, "seed": seed, "episodes": episodes}
+        return {"path": str(path), "env_id": self.source.env_id, **about, "seed": seed, "episodes": episodes}
 
     def watch(self, episodes: int = 1, seed: int | None = None) -> None:
         """Show episodes in a window; arguments and errors as those of :meth:`record`."""
         with self._loaded() as (policy, renderer, about):
-            title = f"{self.env_id} after {about['timesteps']:,} steps"
+            title = f"{self.source.env_id} after {about['timesteps']:,} steps"
             watch_episodes(policy, renderer, episodes, self.seed if seed is None else seed, title)
 
     @contextlib.contextmanager
     def _loaded(self) -> Iterator[tuple[Any, Renderer, dict[str, Any]]]:
-        with env_calls.own_directory(), open_renderer(self.env_id, self.wrappers) as renderer:
+        with env_calls.own_directory(), open_renderer(self.source) as renderer:
             policy, about = self.load(renderer.spaces)
             yield policy, renderer, about
 
@@ -149,7 +149,7 @@ class RunPolicy(SavedPolicy):
         document = run_directory.read_config(run)
         check_imports(references_of(document), run, allow_import)
         self.name, self.video = str(run), Path(run) / "video.gif"
-        self.env_id, self.wrappers = document["env_id"], document["wrappers"]
+        self.source = EnvSource.of_run(document)
         self.seed = final_seed(document["seed"])
         self._which, self._allow_import = which, allow_import
         self._episode_limit = document["episode_limit"]
@@ -187,15 +187,16 @@ class RunPolicy(SavedPolicy):
         """
         seed = self.seed if seed is None else seed
         checked_options(states, actions, disturbance, horizon, seed)  # before anything is loaded
-        with env_calls.own_directory(), env_calls.closing(make_env(self.env_id, self.wrappers)) as env:
+        with env_calls.own_directory(), env_calls.closing(make_env(self.source)) as env:
             agent, about = self.load((env.observation_space, env.action_space))
             found = check_critic(agent, env, states, actions, disturbance, horizon, seed, progress_bar)
-        summary = {"run": self.name, "env_id": self.env_id, **about, "seed": seed, **found.summary()}
-        return summary, f"{self.env_id} after {about['timesteps']:,} steps\n{found}"
+        summary = {"run": self.name, "env_id": self.source.env_id, **about, "seed": seed, **found.summary()}
+        return summary, f"{self.source.env_id} after {about['timesteps']:,} steps\n{found}"
 
     def comparison(self, episodes: int, seed: int) -> tuple[dict[str, Any], str]:
         """Return no field, and a warning if the environment's time limit is not the run's."""
-        note = episode_limit_note(self.env_id.rpartition(":")[2], self._episode_limit)
+        now = episode_limit(self.source.env_id.rpartition(":")[2], self.source.kwargs)
+        note = episode_limit_note(now, self._episode_limit)
         return {}, f"; {note}" if note else ""
 
 
@@ -213,7 +214,7 @@ class ZooPolicy(SavedPolicy):
         self._entry = zoo.read_entry(name)
         card = self._entry.card
         self.name, self.video = f"{zoo.PREFIX}{self._entry.name}", f"{self._entry.name}.gif"
-        self.env_id, self.seed = card.env_id, card.evaluation.seed
+        self.source, self.seed = EnvSource(card.env_id), card.evaluation.seed
 
     def load(self, spaces: Spaces) -> tuple[LoadedPolicy, dict[str, Any]]:
         """See :meth:`SavedPolicy.load`."""

@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from ddpg.runs.env_factory import (
     make_env,
     make_training_env,
 )
+from ddpg.runs.env_source import EnvSource, checked_kwargs
 from ddpg.runs.episode_limits import cut_episodes_note, default_evaluation_interval, episode_limit, episode_limit_note
 from ddpg.runs.lock import run_lock
 from ddpg.runs.recorder import RUN_STATE, recover_best
@@ -65,6 +66,7 @@ def train(
     n_envs: int = 1,
     vectorization: str = "sync",
     wrappers: Sequence[str] = (),
+    env_kwargs: Mapping[str, Any] | None = None,
     collector: str = "local",
     workers: int | None = None,
     ray_address: str | None = None,
@@ -96,6 +98,8 @@ def train(
             which imports the main module (so your script needs ``if __name__ == "__main__":``); ``"envpool"``:
             EnvPool's environments of that id, in threads, with evaluations in gymnasium's.
         wrappers: names of gymnasium wrappers in :data:`ddpg.runs.env_factory.WRAPPERS`, the innermost first.
+        env_kwargs: keyword arguments of the environment's constructor, plain values that JSON can hold, and
+            ``max_episode_steps``, the steps after which episodes are truncated, -1 for never.
         collector: what steps the environment: ``"local"``: this process; ``"process"``: worker processes on this
             machine (which import the main module, too); ``"ray"``: workers on a Ray cluster. See docs/scaling.md.
         workers: number of workers.
@@ -129,10 +133,11 @@ def train(
     progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
     diagnose = validate_bool(diagnose, "diagnose")
     wrappers, root = validate_names(wrappers, "wrappers"), validate_path(root, "root")
+    source = EnvSource(env_id, wrappers, checked_kwargs({} if env_kwargs is None else env_kwargs))
     run_directory.check_root(root)
     if track is not None:
         as_tracker(track)  # refuses an unknown tracker before the environment is made
-    n_envs = check_vector(n_envs, vectorization, wrappers)
+    n_envs = check_vector(n_envs, vectorization, wrappers, source.kwargs)
     datasets.check_offline(dataset, offline_timesteps, collector)
     check_collector(collector, workers, ray_address)
     if collector == "process":
@@ -143,7 +148,7 @@ def train(
         contextlib.ExitStack() as collected,
         contextlib.ExitStack() as unused,
     ):
-        env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
+        env, name = _environment(source, n_envs, vectorization, request)
         unused.callback(run_loop.close_unused, env)
         kind = agent_for(spaces_of(env)[1], config)
         if total_timesteps is None:
@@ -161,10 +166,11 @@ def train(
         resource_limits.check_counts(agent.config)
         if dataset is None and (short := budget_note(name, agent.config, total_timesteps)):
             print_to_stderr(short)
-        if note := value_range_note(name, agent.config):
+        limit = episode_limit(name, source.kwargs)
+        if note := value_range_note(limit, agent.config):
             print_to_stderr(f"{name}: {note}")
         cuts = _cuts_episodes(collector, dataset, offline_timesteps)
-        usual = default_evaluation_interval(name, n_envs, total_timesteps, cuts=cuts)
+        usual = default_evaluation_interval(limit, n_envs, total_timesteps, cuts=cuts)
         document = {
             "env_id": full_id(env_id, name),
             "algorithm": algorithm_of(agent.config),
@@ -175,13 +181,14 @@ def train(
             "n_envs": n_envs,
             "vectorization": vectorization,
             "wrappers": list(wrappers),
+            "env_kwargs": source.kwargs,
             "collector": collector,
             "workers": None if workers is None else int(workers),
             "ray_address": ray_address,
             "dataset": None if dataset is None else str(dataset),
             "offline_timesteps": offline_timesteps,
             "diagnose": diagnose,
-            "episode_limit": episode_limit(name),
+            "episode_limit": limit,
             "config": agent.config.to_json(),
             "versions": versions_here(),
             "command": _command(),
@@ -292,8 +299,8 @@ def resume(
     ):
         check_collector(document["collector"], document["workers"], document["ray_address"])
         run_directory.remove_unfinished(run)
-        env_id, n_envs, wrappers = (document[name] for name in ("env_id", "n_envs", "wrappers"))
-        env, env_id = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
+        source = EnvSource.of_run(document)
+        env, env_id = _environment(source, document["n_envs"], document["vectorization"], request)
         unused.callback(run_loop.close_unused, env)
         path = _newest_readable(run, which)
         with imports_allowed(allow_import):
@@ -337,9 +344,10 @@ def _note_changes(run: Path, env_id: str, document: dict[str, Any]) -> None:
     if differ := differences(document["versions"], here):
         warnings.warn(f"{run}: {differ}; it goes on, but not to the same bits as without the break", stacklevel=3)
     document["versions"] = here
-    if note := episode_limit_note(env_id, document["episode_limit"]):
+    limit = episode_limit(env_id, document["env_kwargs"])
+    if note := episode_limit_note(limit, document["episode_limit"]):
         warnings.warn(f"{run}: {note}", stacklevel=3)
-    document["episode_limit"] = episode_limit(env_id)
+    document["episode_limit"] = limit
 
 
 def _check_offline_ends(offline_timesteps: int | None, total_timesteps: int) -> None:
@@ -381,16 +389,22 @@ def _warn_of_cut_episodes(name: str, document: dict[str, Any]) -> None:
     if not _cuts_episodes(document["collector"], document["dataset"], offline):
         return
     timesteps = document["total_timesteps"] - (offline or 0)
-    if note := cut_episodes_note(name, document["n_envs"], document["evaluation_interval"], timesteps):
+    limit, interval = document["episode_limit"], document["evaluation_interval"]
+    if note := cut_episodes_note(limit, document["n_envs"], interval, timesteps):
         print_to_stderr(f"{name}: {note}")
 
 
-def value_range_note(name: str, config: AgentConfig) -> str:
-    """Return a one-line warning if the critic's range of values is too small for γ, or the empty string."""
+def value_range_note(limit: int | None, config: AgentConfig) -> str:
+    """Return a one-line warning if the critic's range of values is too small for γ, or the empty string.
+
+    Args:
+        limit: the environment's :func:`~ddpg.runs.episode_limits.episode_limit`.
+        config: the agent's options.
+    """
     if not (isinstance(config, DDPGConfig) and config.normalize_rewards and config.critic != "scalar"):
         return ""
     assert config.gamma is not None  # the agent has replaced None
-    return range_note(config.gamma, episode_limit(name), max(abs(config.v_min), abs(config.v_max)))
+    return range_note(config.gamma, limit, max(abs(config.v_min), abs(config.v_max)))
 
 
 def _usual_config(
@@ -426,11 +440,11 @@ def _goal_reached_message(run: Path, steps: int, goal: int, own_goal: int) -> st
 
 
 def _environment(
-    env_id: str, n_envs: int, vectorization: str, wrappers: Sequence[str], request: signals.StopRequest
+    source: EnvSource, n_envs: int, vectorization: str, request: signals.StopRequest
 ) -> tuple[gym.Env | gym.vector.VectorEnv, str]:
     """Return the environment to train in, and its id without a module."""
     try:
-        env = make_training_env(env_id, n_envs, vectorization, wrappers)
+        env = make_training_env(source, n_envs, vectorization)
     except EnvironmentFault:
         if request.number is not None:  # the signal has also ended the vector's processes
             raise KeyboardInterrupt("nothing was begun") from None
@@ -438,7 +452,7 @@ def _environment(
     if isinstance(env, gym.Env):
         return env, env_id_of(env)
     try:
-        one = make_env(env_id, wrappers)
+        one = make_env(source)
     except BaseException:
         run_loop.close_unused(env)
         raise
@@ -452,7 +466,7 @@ def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None
     if document["collector"] == "local":
         yield
         return
-    maker = functools.partial(make_env, document["env_id"], document["wrappers"])
+    maker = functools.partial(make_env, EnvSource.of_run(document))
     with learning_from_workers(
         agent, maker, document["collector"], document["workers"], ray_address=document["ray_address"]
     ):

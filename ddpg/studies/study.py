@@ -29,7 +29,8 @@ from ddpg.runs.env_factory import (
     full_id,
     make_env,
 )
-from ddpg.runs.episode_limits import default_evaluation_interval
+from ddpg.runs.env_source import EnvSource, checked_kwargs, kwargs_of, words_of
+from ddpg.runs.episode_limits import default_evaluation_interval, episode_limit
 from ddpg.studies.search_space import training_check
 from ddpg.workers.worker_options import COLLECTORS, check_collector, check_options
 
@@ -66,6 +67,7 @@ class Settings(Options):
     n_envs: int = option(1, "number of environments stepped together")
     vectorization: str = option("sync", "how several environments are stepped", VECTORIZATIONS)
     wrappers: tuple[str, ...] = option((), "gymnasium wrappers by name, the innermost first")
+    env_kwargs: tuple[str, ...] = option((), "keyword arguments of the environment, each NAME=VALUE; in TOML a table")
     collector: str = option("local", "who steps the environment", COLLECTORS)
     workers: int | None = option(None, "number of workers, for process and ray")
 
@@ -80,7 +82,7 @@ class Settings(Options):
             "seeds",
             "different whole numbers, at least 0, or how many",
         )
-        check_vector(self.n_envs, self.vectorization, self.wrappers)
+        check_vector(self.n_envs, self.vectorization, self.wrappers, kwargs_of(self.env_kwargs))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +116,15 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     n_envs: Annotated[int, msgspec.Meta(ge=1)]
     vectorization: one_of(*VECTORIZATIONS)  # type: ignore[valid-type]
     wrappers: list[str]
+    env_kwargs: dict[Name, Any] = {}
     collector: one_of(*COLLECTORS) = "local"  # type: ignore[valid-type]
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     options: dict[Name, Option]
+
+    @property
+    def source(self) -> EnvSource:
+        """What the environment is made from."""
+        return EnvSource(self.env_id, self.wrappers, self.env_kwargs)
 
     @property
     def references(self) -> list[str]:
@@ -226,12 +234,14 @@ def _groups(
     with _located(f"environment {env_id!r}"):
         settings = EnvironmentSettings(**from_toml(EnvironmentSettings, _settings(values), "it"))
         check_names([*configurations], settings.configurations, "the table of configurations")
-    env = make_env(env_id, settings.wrappers)
+        kwargs = kwargs_of(settings.env_kwargs)
+    env = make_env(EnvSource(env_id, settings.wrappers, kwargs))
     own_id = env_id_of(env)
     env_id, usual = full_id(env_id, own_id), algorithm_for(env.action_space)
     close_quietly(env)
     # The engine, and so the machine, is not known.
     check_in_environment = training_check(env, 0, here=False, in_processes=settings.vectorization == "async")
+    limit = episode_limit(own_id, kwargs)
     for part in own_id.split("/"):
         _check_length("environment", part)
     for name in settings.configurations or configurations:
@@ -250,7 +260,7 @@ def _groups(
             if collector != "local":
                 check_options(config, settings.n_envs)
             check_in_environment(config)
-            usual_interval = default_evaluation_interval(own_id, settings.n_envs, total, cuts=collector == "local")
+            usual_interval = default_evaluation_interval(limit, settings.n_envs, total, cuts=collector == "local")
         yield Group(
             env_id=env_id,
             configuration=name,
@@ -263,6 +273,7 @@ def _groups(
             n_envs=settings.n_envs,
             vectorization=settings.vectorization,
             wrappers=list(settings.wrappers),
+            env_kwargs=kwargs,
             collector=collector,
             workers=workers,
             options=config.to_json(),
@@ -300,6 +311,8 @@ def _settings(values: dict[str, Any]) -> dict[str, Any]:
     for name in ("wrappers", "configurations"):
         if isinstance(values.get(name), str):
             raise UsageError(f"{name}={values[name]!r} must be a list of names")
+    if isinstance(kwargs := values.get("env_kwargs"), dict):
+        return values | {"env_kwargs": words_of(checked_kwargs(kwargs))}
     return values
 
 

@@ -180,9 +180,8 @@ class CellFolder:
         if group.collector != "local":
             asked |= {"collector": group.collector, "workers": group.workers}
         flags = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-        wraps = [word for name in group.wrappers for word in ("--wrap", name)]
         own = ["--algorithm", group.algorithm] if is_reference(group.algorithm) else []
-        return ["train", group.env_id, *flags, *own, *allowed, *wraps, "--json", "--no-progress-bar"]
+        return ["train", group.env_id, *flags, *own, *allowed, *group.source.flags(), "--json", "--no-progress-bar"]
 
 
 def read_evaluation(path: Path, advice: str = "remove it, and the study evaluates again") -> dict[str, float]:

@@ -172,15 +172,15 @@ def _best(
     rest = {name: value for name, value in group.options.items() if name not in varied}
     value = format_number(best.value) if best.value is not None else "none"
     steps = ["--total-timesteps", str(group.total_timesteps)]
-    wraps = [word for name in group.wrappers for word in ("--wrap", name)]
     own = ["--algorithm", group.algorithm] if is_reference(group.algorithm) else []
     own += allow_import_flags(*references_in([group.algorithm, *group.options.values()]))
+    train = ["ddpg", "train", group.env_id, *steps, *group.source.flags(), *own, "--config", as_argument(file)]
     lines = [
         f"Found by: {shlex.join(words)}",
         f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on {_seeds(plan.base.seeds)}: mean "
         f"evaluation return {value} after {plan.base.total_timesteps:,} steps.",
         f"Verdict: {sentence}",
-        f"Use: {shlex.join(['ddpg', 'train', group.env_id, *steps, *wraps, *own, '--config', as_argument(file)])}",
+        f"Use: {shlex.join(train)}",
     ]
     head = "".join(f"# {line}\n" for line in lines)
     return f"{head}\n# What was varied.\n{as_toml(varied)}\n# What was not.\n{as_toml(rest)}"

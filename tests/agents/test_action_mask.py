@@ -20,6 +20,7 @@ from ddpg.policies import standalone
 from ddpg.policies.exploration import DiscreteExploration
 from ddpg.replay.minibatch import Batch
 from ddpg.runs.env_factory import make_env
+from ddpg.runs.env_source import EnvSource
 
 N = 4
 SMALL = {
@@ -426,7 +427,7 @@ def test_on_the_command_line(tmp_path, monkeypatch, steps, capsys):
 @pytest.mark.parametrize("last", [[], ["ActionMask"]])
 def test_the_time_is_observed_with_a_dicts_mask(last):
     """Flattened in the Dict's order: the observation's two numbers, the time, and then the mask."""
-    env = make_env("RoomsDict-v0", ["TimeAwareObservation", *last], max_episode_steps=10)
+    env = make_env(EnvSource("RoomsDict-v0", ["TimeAwareObservation", *last], {"max_episode_steps": 10}))
     env.reset(seed=3)
     allowed = int(env.unwrapped.mask.argmax())
     observation, *_ = env.step(allowed)

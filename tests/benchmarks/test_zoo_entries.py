@@ -74,13 +74,14 @@ def test_runs_with_other_options_are_refused(root, tmp_path):
         ({"config": document["config"] | {"tau": 0.5}}, "ddpg_envs/LQR-v0 tau"),
         ({"n_envs": 2}, "n_envs"),
         ({"wrappers": ["TimeAwareObservation"]}, "wrappers"),
+        ({"env_kwargs": {"max_episode_steps": 5}}, "env_kwargs"),
     ):
         with refuses(UsageError, words):
-            entries.command_of({"wrappers": []} | document | change)
+            entries.command_of({"wrappers": [], "env_kwargs": {}} | document | change)
 
 
 def test_the_command_leaves_out_the_preset_s_number_of_steps(root):
-    document = json.loads(next(root.rglob("config.json")).read_bytes()) | {"wrappers": []}
+    document = json.loads(next(root.rglob("config.json")).read_bytes()) | {"wrappers": [], "env_kwargs": {}}
     usual = {"env_id": "ddpg_envs/LQR-v0", "total_timesteps": 10_000, "seed": 3}
     options = {"config": preset_config("ddpg_envs/LQR-v0").to_json()}
     assert entries.command_of(document | usual | options) == "ddpg train ddpg_envs/LQR-v0 --seed 3"

@@ -69,7 +69,7 @@ def no_work(monkeypatch, tmp_path):
         monkeypatch.setattr(f"ddpg.{name}", begin)
     # Nor does the rendering process start, which would be slow for so many values.
     drawn = types.SimpleNamespace(spaces=None)
-    monkeypatch.setattr("ddpg.runs.saved_policy.open_renderer", lambda env_id, wrappers: contextlib.nullcontext(drawn))
+    monkeypatch.setattr("ddpg.runs.saved_policy.open_renderer", lambda source: contextlib.nullcontext(drawn))
 
 
 def flags_of_command(name):

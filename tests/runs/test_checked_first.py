@@ -19,6 +19,7 @@ from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import training
 from ddpg.runs.env_factory import make_env, make_training_env
+from ddpg.runs.env_source import EnvSource
 from ddpg.runs.run_directory import read_config
 from ddpg.runs.saved_policy import SavedPolicy
 from ddpg.runs.tables import read_table
@@ -128,10 +129,10 @@ def test_a_constructor_that_fails():
 
 def test_a_needless_wrapper_is_not_taken_for_a_misspelt_one():
     with refuses(UsageError, "'ClipAction' leave it out") as caught:
-        make_env("Pendulum-v1", ["ClipAction"])
+        make_env(EnvSource("Pendulum-v1", ["ClipAction"]))
     assert "ActionMask" not in str(caught.value)
     with refuses(UsageError, "'TimeAwareObservatoin' 'TimeAwareObservation'?"):
-        make_env("Pendulum-v1", ["TimeAwareObservatoin"])
+        make_env(EnvSource("Pendulum-v1", ["TimeAwareObservatoin"]))
 
 
 def test_a_fault_during_an_evaluation():

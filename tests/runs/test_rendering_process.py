@@ -18,6 +18,7 @@ import ddpg_envs  # noqa: F401 - registers
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import rendering, video
+from ddpg.runs.env_source import EnvSource
 from ddpg.runs.rendering_process import RenderingProcess, can_render_in_child, open_renderer
 
 
@@ -93,7 +94,7 @@ def test_the_graphics_library_is_named_as_gymnasium_names_it(given, used, monkey
 
 
 def test_wrappers_are_applied_in_the_other_process():
-    with RenderingProcess("drawn_envs:drawn/Timed-v0", ["TimeAwareObservation"]) as drawn:
+    with RenderingProcess(EnvSource("drawn_envs:drawn/Timed-v0", ["TimeAwareObservation"])) as drawn:
         assert drawn.spaces[0].shape == (3,)
         assert drawn.spaces[1] == Telling().action_space
         assert drawn.rate == 10

@@ -468,9 +468,9 @@ def test_another_time_limit_is_warned_about_and_recorded(tmp_path, monkeypatch, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         resume(run, total_timesteps=40, progress_bar=False)
-    assert episode_limits.episode_limit_note("Pendulum-v1", None) == ""
+    assert episode_limits.episode_limit_note(5, None) == ""
     monkeypatch.setattr(spec, "max_episode_steps", None)
-    note = episode_limits.episode_limit_note("Pendulum-v1", 5)
+    note = episode_limits.episode_limit_note(episode_limits.episode_limit("Pendulum-v1"), 5)
     assert "no time limit" in note
     assert "None" not in note
 

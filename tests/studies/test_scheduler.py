@@ -19,6 +19,7 @@ from ddpg.cli.main import main
 from ddpg.cli.train import Resume, Train
 from ddpg.errors import FileFault
 from ddpg.runs import signals
+from ddpg.runs.env_source import EnvSource
 from ddpg.runs.lock import lock_cell_log, run_lock
 from ddpg.runs.run_directory import read_config
 from ddpg.studies import cell_process, scheduler, study_progress
@@ -92,6 +93,7 @@ def test_commands_carry_all_settings_of_the_study(tmp_path):
     path.write_text(
         "seeds = [3]\ntotal_timesteps = 70\nevaluation_interval = 20\nevaluation_episodes = 4\nfinal_episodes = 6\n"
         "n_envs = 2\nvectorization = 'async'\nwrappers = ['FlattenObservation', 'TimeAwareObservation']\n"
+        "env_kwargs = { g = -5.5, max_episode_steps = 20 }\n"
         "[environments.'gymnasium:Pendulum-v1']\n"
         "[configurations]\na = { recipe = 'td3', hidden = [8, 4], norm = 'layer', v_min = -1e-7, jit = false }\n"
     )
@@ -109,6 +111,7 @@ def test_commands_carry_all_settings_of_the_study(tmp_path):
         True,
         False,
     )
+    assert training.func.source == EnvSource("gymnasium:Pendulum-v1", tuple(group.wrappers), group.env_kwargs)
     assert Path(parsed["root"], "Pendulum-v1") == cell_folder.path
     (cell_folder.path / "1" / "checkpoints" / "70").mkdir(parents=True)
     (cell_folder.path / "1" / "config.json").write_text("{}")

@@ -32,6 +32,7 @@ seeds = [5]
 total_timesteps = 40
 configurations = ["slow"]
 wrappers = ["TimeAwareObservation"]
+env_kwargs = { max_episode_steps = 9 }
 
 [configurations]
 td3 = "td3"
@@ -65,9 +66,11 @@ def test_cells_are_environments_by_configurations_by_seeds(tmp_path):
     ]
     td3, own, slow, deeper, lqr = groups
     assert [group.total_timesteps for group in groups] == [500] * 4 + [40]
-    assert [group.evaluation_interval for group in groups] == [500] * 4 + [40]
+    # Of LQR two whole episodes of 9 steps in each of two environments.
+    assert [group.evaluation_interval for group in groups] == [500] * 4 + [36]
     assert {(group.evaluation_episodes, group.n_envs) for group in groups} == {(3, 2)}
     assert (td3.wrappers, lqr.wrappers) == ([], ["TimeAwareObservation"])
+    assert (td3.env_kwargs, lqr.env_kwargs) == ({}, {"max_episode_steps": 9})
     # A recipe or a file replaces the preset; a table changes the preset, or the recipe that it names.
     assert own.options == DDPGConfig(batch_size=7).to_json()
     short = {"learning_starts": 64, "exploration_steps": 500}  # the preset's, for so few steps
@@ -215,6 +218,9 @@ def test_the_default_evaluation_interval_lets_a_vectors_episodes_end(text, inter
         (ENVS + "vectorization = 'async'", "several"),
         (ENVS + "wrappers = 'FlattenObservation'", "list names"),
         (ENVS + "wrappers = ['FlattenObservations']", "'FlattenObservation'"),
+        (ENVS + "env_kwargs = {gravity = 3}", "Pendulum-v1 gravity"),
+        (ENVS + "env_kwargs = {g = nan}", "g nan"),
+        (ENVS + "env_kwargs = ['g']", "g NAME=VALUE"),
         ("environments = 3", "list ids"),
         ("environments = ['Pendulum-v2']", "'Pendulum-v1'"),
         ("environments = ['module:Pendulum-v1']", "--allow-import module"),
