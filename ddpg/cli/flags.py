@@ -202,7 +202,7 @@ def _hint_without_flag(word: str) -> str:
     from ddpg.runs.env_factory import WRAPPERS  # imports gymnasium, which takes a second
 
     if re.match(r"[^\W\d]\w*=", word):
-        return f"; --env-kwargs takes one argument of the environment, so write --env-kwargs {brief(word, quotes=False)}"
+        return f"; --env-kwargs takes one keyword argument, so write --env-kwargs {brief(word, quotes=False)}"
     return f"; --wrap takes one wrapper, so write --wrap {word}" if word in WRAPPERS else ""
 
 

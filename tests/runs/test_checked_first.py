@@ -167,7 +167,7 @@ def test_the_summary_of_a_saved_policy_counts_abandoned_episodes(env_id, expecte
             return Tolerant(), {"timesteps": 5}
 
     saved = Saved()
-    saved.env_id = env_id
+    saved.source = EnvSource(env_id)
     summary, text, _ = saved.evaluate(20)
     assert {name: value for name, value in summary.items() if name == "abandoned"} == expected
     assert text.endswith("1 abandoned" if expected else "steps)")

@@ -5,7 +5,7 @@ import json
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from refusals import lacking, refuses
 
@@ -47,6 +47,7 @@ JSON = st.recursive(
 )
 
 
+@example({"a": "3", "b": "None", "c": "", "d": "[1]", "e": '"'})
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z_0-9]{0,5}", fullmatch=True), JSON, max_size=4))
 def test_words_are_read_back_as_they_were(kwargs):
     kwargs = {name: value for name, value in kwargs.items() if name not in ("id", "render_mode")}
