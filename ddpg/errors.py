@@ -78,7 +78,9 @@ def format_error(error: BaseException) -> str:
         return text
     if isinstance(error, SystemExit):
         kind = "it called sys.exit (SystemExit)"
-    return f"{kind}{': ' * bool(text)}{text if len(text) <= 300 else f'{text[:300]}...'}"
+    # MuJoCo's, where it draws observations and there is no display.
+    hint = "; MUJOCO_GL=egl or osmesa draws without a display" if "OpenGL context" in text else ""
+    return f"{kind}{': ' * bool(text)}{text if len(text) <= 300 else f'{text[:300]}...'}{hint}"
 
 
 def without_opengl(error: BaseException) -> str:

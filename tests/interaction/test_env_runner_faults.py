@@ -315,3 +315,14 @@ def test_a_wrong_shape_of_the_batch_is_never_dropped():
 
     line, _ = fault_of(Flat([Faulty, Faulty]), 1, on_bad_transition="drop")
     assert "observation has shape (6,); expected (2, 3)" in line
+
+
+def test_mujoco_that_draws_observations_without_a_display_is_told_how():
+    mujoco = pytest.importorskip("mujoco")
+
+    class Drawing(Counting):
+        def reset(self, **options):
+            raise mujoco.FatalError("a valid OpenGL context has not been created before mjr_makeContext was called")
+
+    with refuses(EnvironmentFault, "FatalError mjr_makeContext MUJOCO_GL=egl"):
+        make_env_runner(Drawing(4), 7)
