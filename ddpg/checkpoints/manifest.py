@@ -129,8 +129,10 @@ def seal(fields: dict[str, Any]) -> bytes:
         )
         data = ("{\n" + ",\n".join(lines) + "\n}\n").encode()
         if len(data) > safe_json.LARGEST:
+            longest = max(whole, key=lambda name: len(safe_json.canonical_json(whole[name])))
             raise UsageError(
-                f"{MANIFEST} would have {len(data)} bytes, more than the {safe_json.LARGEST} that are read"
+                f"{MANIFEST} would have {len(data)} bytes, more than the {safe_json.LARGEST} that are read, most of "
+                f"them for {longest}" + "; give it fewer numbers, or equal bounds" * longest.endswith("_space")
             )
         check(MANIFEST, safe_json.parse_json(MANIFEST, data))
     except (ValueError, TypeError) as error:  # NaN, a value that is not JSON, or a value that reading refuses

@@ -49,10 +49,10 @@ def check_observation_space(space: spaces.Space) -> spaces.Box:
         UsageError: if the space is of another kind, or empty.
     """
     if not isinstance(space, spaces.Box):
-        if part := _without_fixed_size(space):
+        if part := part_without_size(space):
             raise UsageError(
-                f"observation space {brief(space)} is not a Box, and FlattenObservation cannot make it one: {part} has "
-                "no fixed size; translate it, or leave it out, in a gymnasium.ObservationWrapper"
+                f"observation space {brief(space)} is not a Box, and FlattenObservation cannot make it one: {part} is "
+                "not a fixed number of numbers; translate it, or leave it out, in a gymnasium.ObservationWrapper"
             )
         raise UsageError(
             f"observation space {brief(space)} is not a Box; wrap the environment in "
@@ -63,13 +63,19 @@ def check_observation_space(space: spaces.Space) -> spaces.Box:
     return space
 
 
-def _without_fixed_size(space: spaces.Space, place: str = "it") -> str | None:
-    """Return the first part of a space that has no fixed size, such as a ``Sequence``, with its place; or ``None``."""
-    if isinstance(space, (spaces.Sequence, spaces.Graph)):
-        return f"{place}, {brief(space)},"
-    parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else ()
-    for key, part in enumerate(space.spaces) if isinstance(space, (spaces.Tuple, spaces.OneOf)) else parts:
-        if found := _without_fixed_size(part, f"its part {key!r}" if place == "it" else f"{place}[{key!r}]"):
+def part_without_size(space: spaces.Space, place: str = "it") -> str | None:
+    """Return the first part of a space that gymnasium cannot flatten, with its place; ``None`` if there is none.
+
+    Such a part is a ``Sequence``, which has no fixed size, or of a kind that gymnasium does not know.
+    """
+    if not isinstance(space, (spaces.Dict, spaces.Tuple, spaces.OneOf)):
+        try:
+            spaces.utils.flatdim(space)
+        except (ValueError, NotImplementedError):
+            return f"{place}, {brief(space)},"
+        return None
+    for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+        if found := part_without_size(part, f"its part {key!r}" if place == "it" else f"{place}[{key!r}]"):
             return found
     return None
 

@@ -19,6 +19,7 @@ from ddpg.interaction import env_calls
 from ddpg.interaction.action_mask import ActionMask, has_mask
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
+from ddpg.interaction.spaces import part_without_size
 from ddpg.interaction.validation import validate_int
 from ddpg.runs import signals
 from ddpg.runs.env_source import EnvSource
@@ -64,7 +65,10 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
             env = _wrapped(env, wrappers)
             if _is_masked(env):
                 return ActionMask(env)
-            return supplied.FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
+            space = env.observation_space
+            if isinstance(space, gym.spaces.Dict) and not part_without_size(space):
+                return supplied.FlattenObservation(env)
+            return env  # the agent refuses other spaces by name
     except UsageError:
         raise
     except ModuleNotFoundError as error:

@@ -129,6 +129,17 @@ def test_arguments_that_an_environment_does_not_have_or_that_it_lacks_are_named(
         make_training_env(EnvSource("Pendulum-v1", (), LIGHT), 2, "envpool")
 
 
+def test_a_dict_that_gymnasium_cannot_flatten_is_left_for_the_agent_to_refuse(tmp_path):
+    class Told(gym.Env):
+        observation_space = gym.spaces.Dict(image=gym.spaces.Box(0, 1, (2,)), mission=gym.Space())
+        action_space = gym.spaces.Box(-1, 1, (1,))
+
+    gym.register("Told-v0", Told)
+    assert make_env("Told-v0").observation_space == Told.observation_space
+    with refuses(UsageError, "part 'mission'"):
+        train("Told-v0", CONFIG, root=tmp_path, **BRIEF)
+
+
 def test_a_drawn_environment_has_them():
     frames = []
     for limit in (1, 2):
