@@ -49,5 +49,6 @@ PATHS = [
 ]
 DQN_PRESETS = tuple(env_id for env_id, preset in PRESETS.items() if preset.kind is DQNConfig)
 
-# For tests of the policy alone: a critic of one layer is built in half the time.
-SMALL_CRITIC = {"critic_hidden": (4,), "critic_norm": None}
+# For tests of the policy alone: without the optimiser's slots and target networks, half as much is built.
+WITHOUT_SLOTS_AND_TARGETS = {"optimizer": "sgd", "target": "online"}
+SMALL_UPDATE = {"critic_hidden": (4,), "critic_norm": None, **WITHOUT_SLOTS_AND_TARGETS}

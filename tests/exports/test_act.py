@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from action_spaces import BOX, MOVES, PARTS, UNBOUNDED
-from agent_options import SMALL_CRITIC
+from agent_options import SMALL_UPDATE, WITHOUT_SLOTS_AND_TARGETS
 from refusals import refuses
 
 import ddpg
@@ -44,8 +44,9 @@ sys.meta_path.insert(0, Refusing())
 @functools.cache
 def make_agent(name):
     observation_space, action_space, options = CASES[name]
-    kind, schema, critic = (DQN, DQNConfig, {}) if name == "choice" else (DDPG, DDPGConfig, SMALL_CRITIC)
-    config = schema(hidden=(8, 8), jit=False, **options, **critic)
+    choice = name == "choice"
+    kind, schema = (DQN, DQNConfig) if choice else (DDPG, DDPGConfig)
+    config = schema(hidden=(8, 8), jit=False, **options, **(WITHOUT_SLOTS_AND_TARGETS if choice else SMALL_UPDATE))
     agent = kind((observation_space, action_space), config, seed=0)
     network = agent.q if kind is DQN else agent.actor
     with agent.session.as_default():

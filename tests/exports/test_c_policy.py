@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from action_spaces import BOX, MOVES, PARTS, UNBOUNDED
-from agent_options import SMALL_CRITIC
+from agent_options import SMALL_UPDATE, WITHOUT_SLOTS_AND_TARGETS
 from refusals import refuses
 
 import ddpg
@@ -61,8 +61,8 @@ def make_agent(name):
     """Return an agent with outputs of size 1 that depend on all layers; with inverting, some exceed the bounds."""
     observation_space, action_space, options = CASES[name]
     kind, schema = (DQN, DQNConfig) if isinstance(action_space, gym.spaces.Discrete) else (DDPG, DDPGConfig)
-    critic = SMALL_CRITIC if kind is DDPG and "block" not in options else {}
-    config = schema(**{"hidden": (20, 9), "jit": False, "output_init": "fan_in", **options, **critic})
+    small = SMALL_UPDATE if kind is DDPG and "block" not in options else WITHOUT_SLOTS_AND_TARGETS
+    config = schema(**{"hidden": (20, 9), "jit": False, "output_init": "fan_in", **options, **small})
     agent = kind((observation_space, action_space), config, seed=0)
     if agent.memory.observations is not None:
         agent.memory.observations.update(np.float32(states(name, 50) * 3 + 1))
@@ -115,13 +115,11 @@ def evaluate(backend, path, agent, observations, quantize=None):
 
 
 def slow_by_case(name, backend):
-    """With a compiler NumPy computes only one case of each kind of action; an export compares itself with NumPy.
-
-    Three cases are slow: the self-test of each is compiled in any case.
-    """
-    compiled = len(BACKENDS) > 1 and name not in ("plain", "parameterised", "discrete")
-    long = name in ("residual", "one of", "without parameters")
-    return [pytest.mark.slow] * (backend not in BACKENDS[:2] or long or (backend is None and compiled))
+    """Fast are one case of each kind of action, and wide layers: the self-test of each other case is compiled, too."""
+    fast = (
+        ("plain", "parameterised", "discrete") if backend is None else ("plain", "parameterised", "discrete", "256-256")
+    )
+    return [pytest.mark.slow] * (backend not in BACKENDS[:2] or name not in fast)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +191,7 @@ def test_the_self_test_detects_a_wrong_number(what, compiler, folder, tmp_path):
 def test_the_self_test_of_a_normalising_policy_detects_a_wrong_weight(compiler, tmp_path):
     """Observations are 300 ± 5: near 0 all units saturate, and a matrix 1.1 times as large gives the same outputs."""
     spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-2, 2, (1,))
-    config = DDPGConfig(hidden=(8, 8), jit=False, output_init="fan_in", normalize_observations=True)
+    config = DDPGConfig(hidden=(8, 8), jit=False, output_init="fan_in", normalize_observations=True, **SMALL_UPDATE)
     agent = DDPG(spaces, config, seed=0)
     agent.memory.observations.update(np.float32(300 + 5 * np.random.default_rng(0).normal(size=(100, 3))))
     with agent.session.as_default():
@@ -589,11 +587,12 @@ def test_unknown_quantizations_are_refused(arguments, message, tmp_path):
 
 def test_unsupported_networks_and_spaces_are_refused_by_name(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
-    agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
+    config = DDPGConfig(hidden=(8,), jit=False, **WITHOUT_SLOTS_AND_TARGETS)
+    agent = DDPG((images, BOX), config, 0, actor_network=conv(((4, 3, 2),), (8,)))
     with refuses(UsageError, "format='c' Conv2D savedmodel"):
         agent.export(tmp_path / "policy", "c")
     far = gym.spaces.Discrete(3, start=2**31)
-    agent = DQN((UNBOUNDED, far), DQNConfig(hidden=(4,), jit=False), 0)
+    agent = DQN((UNBOUNDED, far), DQNConfig(hidden=(4,), jit=False, **WITHOUT_SLOTS_AND_TARGETS), 0)
     with refuses(UsageError, f"format='c' {far} int"):
         agent.export(tmp_path / "policy", "c")
     assert list(tmp_path.iterdir()) == []
@@ -606,6 +605,6 @@ def test_discrete_actions_of_few_bits(count, start, dtype, tmp_path):
         space = gym.spaces.Discrete(count, start=start, dtype=dtype)
     except TypeError:
         pytest.skip("this gymnasium has only int64")
-    agent = DQN((UNBOUNDED, space), DQNConfig(hidden=(4,), jit=False), 0)
+    agent = DQN((UNBOUNDED, space), DQNConfig(hidden=(4,), jit=False, **WITHOUT_SLOTS_AND_TARGETS), 0)
     header = (agent.export(tmp_path / "policy", "c") / "policy.h").read_text()
     assert f"integers from {start} to {start + count - 1}\n" in header

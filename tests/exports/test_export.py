@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from action_spaces import BOX, MOVES, UNBOUNDED
-from agent_options import SMALL_CRITIC
+from agent_options import SMALL_UPDATE, WITHOUT_SLOTS_AND_TARGETS
 from refusals import refuses
 
 import ddpg
@@ -34,12 +34,12 @@ SPACES = {"box": BOX, "moves": MOVES, "choice": gym.spaces.Discrete(4, start=-1)
 
 def make_agent(action_space, observation_space=UNBOUNDED, seed=0, **options):
     """Return an agent with large weights, whose outputs reach and exceed their bounds."""
-    small = {"hidden": (8, 8), "jit": False, **options}
+    small = {"hidden": (8, 8), "jit": False, **WITHOUT_SLOTS_AND_TARGETS, **options}
     if isinstance(action_space, gym.spaces.Discrete):
         agent = DQN((observation_space, action_space), DQNConfig(**small), seed)
         network = agent.q
     else:
-        agent = DDPG((observation_space, action_space), DDPGConfig(**SMALL_CRITIC | small), seed)
+        agent = DDPG((observation_space, action_space), DDPGConfig(**SMALL_UPDATE | small), seed)
         network = agent.actor
     with agent.session.as_default():
         network.set_network_params(
@@ -125,7 +125,7 @@ def make_kelvin_agent():
     """Return an agent that has observed 300 ± 5, with outputs of size 1."""
     spaces = gym.spaces.Box(0, np.inf, (3,)), gym.spaces.Box(-1, 1, (2,))
     options = {"hidden": (8, 8), "jit": False, "output_init": "fan_in"}
-    agent = DDPG(spaces, DDPGConfig(normalize_observations=True, **options), seed=0)
+    agent = DDPG(spaces, DDPGConfig(normalize_observations=True, **options, **SMALL_UPDATE), seed=0)
     agent.memory.observations.update(np.float32(300 + 5 * np.random.default_rng(0).normal(size=(1000, 3))))
     return agent
 
@@ -133,7 +133,7 @@ def make_kelvin_agent():
 @functools.cache
 def normalising_agent():
     """Return an agent, and its observations far from 0: without the statistics the policy would saturate."""
-    config = DDPGConfig(hidden=(4,), normalize_observations=True, jit=False)
+    config = DDPGConfig(hidden=(4,), normalize_observations=True, jit=False, **SMALL_UPDATE)
     agent, rng = DDPG((UNBOUNDED, gym.spaces.Box(-1, 1, (2,))), config, 0), np.random.default_rng(0)
     seen = (rng.normal(size=(50, 2, 3)) * [1, 20, 0.1] + [100, -40, 3]).astype(np.float32)
     agent.remember(seen, np.zeros((50, 2)), np.zeros(50), seen, np.zeros(50, bool), np.zeros(50, bool))
@@ -211,7 +211,7 @@ def test_earlier_exports_are_checked_near_0(tmp_path):
 def test_a_narrow_box_far_from_0(tmp_path):
     """Bounds of 50 ± 0.1, as of a mains frequency, where float32 steps are 4e-6, or 4e-5 half-ranges."""
     spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(49.9, 50.1, (2,), np.float32)
-    agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in", **SMALL_UPDATE), seed=0)
     states = np.random.default_rng(0).uniform(-1, 1, (20, 3)).astype(np.float32)
     found = formats.run_tflite(agent.export(tmp_path / "policy.tflite", "tflite"))(states)["actions"]
     np.testing.assert_allclose(found, agent.predict(states)[0], atol=8e-6)
@@ -220,7 +220,7 @@ def test_a_narrow_box_far_from_0(tmp_path):
 def test_the_difference_includes_the_rounding_of_a_narrow_box(tmp_path):
     """At 1000, float32 steps are 6.1e-5, and twice that in half-ranges of 0.5."""
     spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(1000, 1001, (2,), np.float64)
-    agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in", **SMALL_UPDATE), seed=0)
     acting = exporting.ActingPolicy.of(agent)
     states = exporting.sample_observations(spaces[0])
     expected = 1000.5 + 0.5 * agent.policy(states).astype(np.float64)
@@ -246,7 +246,9 @@ def test_a_box_that_needs_float64_is_exported_only_to_numpy(parameters, tmp_path
     space = gym.spaces.Box(np.array([-1, 1e5]), np.array([1, 1e5 + 1]), dtype=np.float64)
     if parameters:
         space = gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Tuple((gym.spaces.Box(0, 1, (0,)), space))))
-    agent = DDPG((gym.spaces.Box(-1, 1, (3,)), space), DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
+    agent = DDPG(
+        (gym.spaces.Box(-1, 1, (3,)), space), DDPGConfig(hidden=(4,), output_init="fan_in", **SMALL_UPDATE), seed=0
+    )
     for kind in ("savedmodel", "c"):
         with refuses(UsageError, f"format={kind!r} float32 {1e5} {1e5 + 1} 'numpy'"):
             agent.export(tmp_path / "policy", kind)
@@ -258,7 +260,7 @@ def test_a_box_that_needs_float64_is_exported_only_to_numpy(parameters, tmp_path
 def test_a_very_narrow_float32_box_is_exported(tmp_path):
     """The agent's actions are float32, too: both are rounded to steps of 0.016 half-ranges."""
     spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(1e5, 1e5 + 1, (2,), np.float32)
-    agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in", **SMALL_UPDATE), seed=0)
     difference = exporting.export(tmp_path / "policy", "savedmodel", exporting.ActingPolicy.of(agent))
     assert 1e-3 < difference <= 0.016
 
@@ -266,7 +268,7 @@ def test_a_very_narrow_float32_box_is_exported(tmp_path):
 def test_actions_stay_inside_a_float64_box(tmp_path):
     """The float32 nearest to 0.1 is larger, and the one nearest to -0.1 is smaller."""
     spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-0.1, 0.1, (2,), np.float64)
-    agent = DDPG(spaces, DDPGConfig(hidden=(4,), jit=False, output_init="fan_in"), seed=0)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), jit=False, output_init="fan_in", **SMALL_UPDATE), seed=0)
     states = (np.random.default_rng(0).normal(size=(200, 3)) * 1000).astype(np.float32)
     for kind in FILES if importlib.util.find_spec("tf2onnx") else ("savedmodel", "tflite"):
         found = np.float64(exporting._WRITERS[kind][1](agent.export(tmp_path / kind, kind))(states)["actions"])
@@ -311,7 +313,7 @@ def test_a_network_that_a_format_cannot_run_is_refused(kind, operation, dtype, t
         run(tmp_path / "policy")(np.ones((4, 3), np.float32))
 
 
-@pytest.mark.parametrize("call", [tf.numpy_function, tf.py_function])
+@pytest.mark.parametrize("call", [tf.numpy_function, pytest.param(tf.py_function, marks=pytest.mark.slow)])
 def test_a_network_that_calls_python_is_refused(call, tmp_path):
     """A SavedModel of it acts in this process, and fails in every other one."""
 
@@ -319,12 +321,13 @@ def test_a_network_that_calls_python_is_refused(call, tmp_path):
         return tf.ensure_shape(call(lambda x: x, [states], tf.float32), [None, 3])
 
     spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-1, 1, (2,))
-    agent = DDPG(spaces, DDPGConfig(hidden=(4,), jit=False), seed=0, actor_network=actor_network)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), jit=False, **SMALL_UPDATE), seed=0, actor_network=actor_network)
     with refuses(UsageError, "Python numpy_function"):
         agent.export(tmp_path / "policy", "savedmodel")
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_agent_whose_updates_xla_has_compiled_is_exported(tmp_path):
     """The update has a gradient of this package's own, of the weighted samples, inside the compiled function."""
     config = DQNConfig(hidden=(4,), batch_size=4, updates_per_call=1, prioritised="lap", compiler="xla")
@@ -342,7 +345,9 @@ def test_a_savedmodel_path_with_a_bracket_is_refused(agents, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other file systems have no such names")
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("onnx", "c"))) for kind in FORMATS]
+)
 def test_a_path_that_is_not_utf8(kind, agents, tmp_path):
     path = tmp_path / os.fsdecode(b"caf\xe9") / "policy"
     if kind == "savedmodel":

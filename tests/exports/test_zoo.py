@@ -167,7 +167,14 @@ def test_a_tensorflow_operation_agrees_with_numpy(name):
 # Box, discrete and parameterised actions.
 @pytest.mark.parametrize(
     ("name", "format"),
-    [*(("Pendulum-v1", format) for format in FORMATS), ("CartPole-v1", "tflite"), ("Platform-v0", "c")],
+    [
+        *(
+            pytest.param("Pendulum-v1", format, marks=[pytest.mark.slow] * (format in ("tflite", "onnx")))
+            for format in FORMATS
+        ),
+        ("CartPole-v1", "tflite"),
+        ("Platform-v0", "c"),
+    ],
 )
 def test_a_policy_is_exported_to_every_format(name, format, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -21,6 +21,7 @@ CONFIG = DDPGConfig(
     noise_scale=0.0,
     parameter_noise=0.3,
     optimizer="sgd",
+    target="online",
     jit=False,
 )
 

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from agent_options import SMALL_UPDATE
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError, load_policy, mlp
@@ -93,6 +94,14 @@ def gram(states):
     return tf.matmul(tf.matmul(hidden, hidden, transpose_b=True), hidden)
 
 
+def all_activations(states):
+    features = []
+    for name in ACTIVATIONS:
+        with v1.variable_scope(name):
+            features.append(mlp((3,), name)(states))
+    return tf.concat(features, axis=1)
+
+
 def some_rows(states):
     return dense(states, 6, "first") - dense(states, 6, "first")[:1]
 
@@ -108,7 +117,8 @@ BY_ROWS = (three_inputs, pooled, masked, low_rank, centred_weights, parts, smoot
 
 @functools.cache
 def make_agent(network):
-    return DDPG((STATES, BOX), DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0, actor_network=network)
+    config = DDPGConfig(hidden=(4,), output_init="fan_in", **SMALL_UPDATE)
+    return DDPG((STATES, BOX), config, seed=0, actor_network=network)
 
 
 def states(count=4):
@@ -153,15 +163,7 @@ def test_every_activation_is_exported(format, tmp_path):
     """In one network; each export compares itself with the agent."""
     if format == "onnx":
         pytest.importorskip("tf2onnx")
-
-    def network(states):
-        features = []
-        for name in ACTIVATIONS:
-            with v1.variable_scope(name):
-                features.append(mlp((3,), name)(states))
-        return tf.concat(features, axis=1)
-
-    make_agent(network).export(tmp_path / NAMES[format], format)
+    make_agent(all_activations).export(tmp_path / NAMES[format], format)
 
 
 def test_gelu_is_exported_to_onnx_which_lacks_its_op(tmp_path):

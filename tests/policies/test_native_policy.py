@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from action_spaces import BOX, MOVES, PARTS, UNBOUNDED
-from agent_options import SMALL_CRITIC
+from agent_options import SMALL_UPDATE, WITHOUT_SLOTS_AND_TARGETS
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
@@ -25,12 +25,12 @@ from ddpg.policies.native_policy import lower_to_ir
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.policies.standalone import OPERATIONS
 
-SMALL = {"hidden": (40, 9), "output_init": "fan_in"}
+SMALL = {"hidden": (40, 9), "output_init": "fan_in", **WITHOUT_SLOTS_AND_TARGETS}
 INVERTING = {"bounding": "inverting", "hidden": (64, 64)}
 NORMALISED = {"normalize_observations": True}
 # Each activation, norm and bounding is in some network. They are cycled: there are more activations than norms.
 CHOICES = [
-    {"activation": activation, "norm": norm, "bounding": bounding, **SMALL_CRITIC}
+    {"activation": activation, "norm": norm, "bounding": bounding, **SMALL_UPDATE}
     for activation, norm, bounding in zip(ACTIVATIONS, cycle([*NORMS, None]), cycle(BOUNDINGS), strict=False)
 ]
 RESIDUAL = {"block": "residual", "hidden": (24, 24), **NORMALISED}
@@ -89,7 +89,13 @@ def assert_acts_natively(agent):
         assert_same_action(agent.predict(observation)[0], unbatch(batch))
 
 
-@pytest.mark.parametrize("options", [*CHOICES, RESIDUAL, {"hidden": (256, 130), **SMALL_CRITIC}], ids=str)
+# Each norm is in a fast case; the operations of the other activations are compiled alone, further below.
+FAST = [*CHOICES[: len(NORMS)], RESIDUAL, {"hidden": (256, 130), **SMALL_UPDATE}]
+
+
+@pytest.mark.parametrize(
+    "options", [*FAST, *(pytest.param(one, marks=pytest.mark.slow) for one in CHOICES if one not in FAST)], ids=str
+)
 def test_every_network(options):
     assert_acts_natively(make_agent(**options))
 

@@ -112,7 +112,9 @@ def test_reset_draws_new_repeated_noise(rng):
 def test_an_agents_actions_have_the_correlation_of_its_noise(noise, low, high):
     """Correlates each action with the next one; the observation is constant."""
     box = gym.spaces.Box(-1, 1, (1,), np.float32)
-    config = DDPGConfig(hidden=(4,), noise=noise, noise_scale=0.1, learning_starts=0, jit=False)
+    config = DDPGConfig(
+        hidden=(4,), noise=noise, noise_scale=0.1, learning_starts=0, jit=False, optimizer="sgd", target="online"
+    )
     agent = DDPG((box, box), config, seed=0)
     actions = np.array([agent.act(np.zeros((1, 1), np.float32))[0].item() for _ in range(300)])
     assert low < np.corrcoef(actions[1:], actions[:-1])[0, 1] < high

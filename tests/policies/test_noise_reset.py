@@ -19,6 +19,7 @@ CONFIG = DDPGConfig(
     updates_per_call=1000,
     jit=False,
     optimizer="sgd",
+    target="online",
 )
 
 
