@@ -114,7 +114,8 @@ ALL = {name_of(page): blocks(page) for page in PAGES}
 def trained(tmp_path_factory):
     """A directory with runs/Pendulum-v1/1 and 2, which pages assume to exist."""
     folder = tmp_path_factory.mktemp("trained")
-    config = ddpg.DDPGConfig(hidden=(8, 8), batch_size=8, learning_starts=50, updates_per_call=32, jit=False)
+    few = {"learning_starts": 50, "updates_per_step": 0.1, "updates_per_call": 32, "jit": False}
+    config = ddpg.DDPGConfig(hidden=(8, 8), batch_size=8, optimizer="sgd", **few)
     options = {"total_timesteps": 800, "evaluation_interval": 400, "evaluation_episodes": 1, "progress_bar": False}
     run = ddpg.train("Pendulum-v1", config, seed=0, root=folder / "runs", **options)
     shutil.copytree(run, run.with_name("2"))
@@ -183,14 +184,13 @@ def run_shell(block, where):
                 assert (ROOT / path).exists(), f"{where} names {path}"
 
 
-# Pages whose code trains or compiles for seconds; what they use is tested elsewhere.
+# Pages whose code trains or compiles for seconds; what they use is tested elsewhere. README trains, saves and loads.
 TRAINING = {
     f"docs/{name}.md"
     for name in (
-        "export",
-        "offline",
-        "variants",
-        *(f"how_to/{name}" for name in ("diagnose", "networks", "path", "pictures", "resume")),
+        *("export", "offline", "scaling", "start", "variants", "watch"),
+        *(f"how_to/{name}" for name in ("bounding", "diagnose", "environment", "from_sb3", "loop", "networks", "path")),
+        *(f"how_to/{name}" for name in ("pictures", "resume", "trackers", "vectors")),
     )
 }
 
