@@ -11,7 +11,7 @@ from ddpg.gradients.policy import chain_rule
 from ddpg.gradients.td import stop_gradient
 from ddpg.laboratory.compare import milliseconds_compiled
 
-CONFIG = DDPGConfig(hidden=(8,), batch_size=16)
+CONFIG = DDPGConfig(hidden=(8,), batch_size=16, optimizer="sgd")
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from ddpg.algorithms.ddpg import DDPGUpdate
 from ddpg.algorithms.registry import ALGORITHMS, Algorithm
 from ddpg.checkpoints import atomic_write
 from ddpg.cli.main import main
-from ddpg.laboratory.flow import RANDOM_STEPS, UPDATES, trace_update
+from ddpg.laboratory import flow
+from ddpg.laboratory.flow import RANDOM_STEPS, trace_update
 from ddpg.laboratory.picture import draw_update, layout_nodes
 from ddpg.laboratory.text import update_text
 
@@ -28,6 +29,14 @@ RESIDUAL = {"n_critics": 2, "td_target": "residual_gradient", "policy_gradient":
 JOINT = {"target": "none", "critic_norm": "renorm", "n_critics": 2}
 AVERAGES = {**JOINT, "target": "joint_ema"}
 NOT_TRACED = {"n_steps": 5, "normalize_rewards": True, "prioritised": "proportional", "precision": "bfloat16"}
+
+
+UPDATES = 10  # instead of a hundred, which take longer than the tracing
+
+
+@pytest.fixture(autouse=True)
+def few_updates(monkeypatch):
+    monkeypatch.setattr(flow, "UPDATES", UPDATES)
 
 
 @functools.cache
@@ -80,11 +89,12 @@ SEMI = {("start", "q"): True, ("q", "critic"): True}
             {("start", "y"), ("joint", "next_mu")},
             {"joint", "joint_2", "r"},
         ),
-        (
+        pytest.param(
             AVERAGES,  # y is computed by the averaged critics in another pass
             {("start", "joint"): True, ("joint", "critic"): True},
             {("start", "y"), ("joint", "next_mu")},
             {"next_q", "next_q_2", "r"},
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["default", "twins", "online", "categorical", "residual", "joint", "joint averages"],
@@ -224,7 +234,8 @@ def test_the_pictures_title_names_recipe_bounding_and_seed(tmp_path, monkeypatch
 
 def test_the_command_traces_a_recipe_and_closes_the_agent(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.toml").write_text('hidden = [8]\nbatch_size = 16\ntd_target = "residual_gradient"\n')
+    options = 'hidden = [8]\nbatch_size = 16\noptimizer = "sgd"\ntd_target = "residual_gradient"\n'
+    (tmp_path / "mine.toml").write_text(options)
     closed = []
     monkeypatch.setattr(DDPG, "close", lambda agent, close=DDPG.close: closed.append(agent) or close(agent))
     assert main(["paths", "Pendulum-v1", "--recipe", "mine.toml", "--seed", "0", "--json"]) == 0
@@ -350,7 +361,13 @@ def test_an_own_algorithms_options_are_named_if_they_differ_from_its_defaults(mo
     assert report["critic"] == trace()["critic"]
 
 
-@pytest.mark.parametrize("target", DDPGConfig.__dataclass_fields__["target"].metadata["choices"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(target, marks=[pytest.mark.slow] * (target == "joint_ema"))
+        for target in DDPGConfig.__dataclass_fields__["target"].metadata["choices"]
+    ],
+)
 def test_every_choice_of_target_can_be_traced(target):
     """A gradient trains the critic, and none reaches a target network; the picture's boxes do not overlap."""
     edges = trace(**{"ema": TWINS, "online": ONLINE, "none": JOINT, "joint_ema": AVERAGES}[target])["critic"]
