@@ -33,7 +33,7 @@ from ddpg.networks.base import OPTIMIZERS
 from ddpg.runs import curves, env_factory
 
 SMALL = ["--hidden", "4", "--batch-size", "4", "--learning-starts", "4", "--updates-per-call", "4"]
-SMALL += ["--no-jit", "--optimizer", "sgd"]
+SMALL += ["--no-jit", "--optimizer", "sgd", "--target", "online"]
 ENV = types.SimpleNamespace(
     observation_space=gym.spaces.Box(-1.0, 1.0, (2,)), action_space=gym.spaces.Box(-1.0, 1.0, (1,))
 )
@@ -403,7 +403,7 @@ assert main(["train", "--help"]) == main(["train", "Pendulum-v1", "--help"]) == 
 assert not {{"tensorflow", "scipy.stats"}} & set(sys.modules)  # importing it takes half a second
 sys.stderr.write("then\\n")
 import ddpg, gymnasium
-ddpg.DDPG(gymnasium.make("Pendulum-v1"), ddpg.DDPGConfig(hidden=(4,), jit=False))
+ddpg.DDPG(gymnasium.make("Pendulum-v1"), ddpg.DDPGConfig(hidden=(4,), jit=False, optimizer="sgd"))
 """
     variables = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=False)

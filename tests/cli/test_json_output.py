@@ -17,6 +17,7 @@ from ddpg.studies.study_folder import CellFolder
 
 LOUD = "loud_envs:loud/Loud-v0"
 TINY = ["--recipe", "ddpg", "--hidden", "4", "--batch-size", "4", "--learning-starts", "8", "--no-jit"]
+TINY += ["--optimizer", "sgd", "--target", "online"]
 RUN = ["--total-timesteps", "12", "--evaluation-interval", "12", "--evaluation-episodes", "1", "--no-progress-bar"]
 
 

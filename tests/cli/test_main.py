@@ -29,7 +29,7 @@ from ddpg.runs.tables import read_table
 
 v1 = tf.compat.v1
 TINY = ["--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--updates-per-call", "10"]
-TINY += ["--no-jit", "--optimizer", "sgd"]
+TINY += ["--no-jit", "--optimizer", "sgd", "--target", "online"]
 RUN = ["--seed", "0", "--total-timesteps", "400", "--evaluation-interval", "200", "--evaluation-episodes", "2"]
 
 

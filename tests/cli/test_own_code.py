@@ -153,8 +153,17 @@ CODE = {
     **{"critic_learning_rate_schedule": "schedule", "optimizer": "optimizer", "bounding": "bound", "noise": "noise"},
     **{"actor_network": "actor", "critic_network": "critic", "q_network": "q"},
 }
-SMALL = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 5, "jit": False}
-FLAGS = "--recipe ddpg --hidden 4 --batch-size 4 --learning-starts 20 --updates-per-call 5 --no-jit"
+SMALL = {
+    "hidden": (4,),
+    "batch_size": 4,
+    "learning_starts": 20,
+    "updates_per_call": 5,
+    "jit": False,
+    "optimizer": "sgd",
+    "target": "online",
+}
+FLAGS = "--recipe ddpg --hidden 4 --batch-size 4 --learning-starts 20 --updates-per-call 5"
+FLAGS += " --no-jit --optimizer sgd --target online"
 STEPS = "--total-timesteps 60 --evaluation-interval 60 --evaluation-episodes 1 --no-progress-bar --seed 0"
 TRAIN = f"train Pendulum-v1 {FLAGS} {STEPS}"
 ALLOW = "--allow-import own_code"

@@ -25,6 +25,7 @@ from ddpg.runs.saved_policy import SavedPolicy
 from ddpg.runs.tables import read_table
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False, optimizer="sgd")
+IDLE = SMALL.replace(learning_starts=1000)  # makes no updates, whose graph takes longer to build than the rest
 
 
 def refused(tmp_path, message, env_id="faulty/None-v0", config=SMALL, **options):
@@ -206,9 +207,9 @@ def test_a_step_that_abandons_many_episodes_counts_once():
 
 def test_on_bad_transition_can_be_changed_on_resume(tmp_path):
     options = {"evaluation_interval": 50, "evaluation_episodes": 1, "root": tmp_path, "progress_bar": False}
-    run = train("faulty/None-v0", SMALL, seed=0, total_timesteps=100, **options)  # raises
+    run = train("faulty/None-v0", IDLE, seed=0, total_timesteps=100, **options)  # raises
     for goal, choice in ((150, "drop"), (200, "raise")):
-        resume(run, config=SMALL.replace(on_bad_transition=choice), total_timesteps=goal, progress_bar=False)
+        resume(run, config=IDLE.replace(on_bad_transition=choice), total_timesteps=goal, progress_bar=False)
     dropped = {int(row["timesteps"]): row["dropped_transitions"] for row in read_table(run / "metrics.csv")}
     assert max(dropped) == 200
     assert {bool(value) for step, value in dropped.items() if 100 < step <= 150} == {True}
@@ -218,7 +219,7 @@ def test_on_bad_transition_can_be_changed_on_resume(tmp_path):
 def test_dropped_transitions_are_in_the_metrics(tmp_path):
     run = train(
         "faulty/NaNOnce-v0",
-        SMALL.replace(on_bad_transition="drop"),
+        IDLE.replace(on_bad_transition="drop"),
         **{"seed": 0, "total_timesteps": 200, "evaluation_interval": 200, "evaluation_episodes": 1},
         **{"root": tmp_path, "progress_bar": False},
     )
@@ -228,7 +229,6 @@ def test_dropped_transitions_are_in_the_metrics(tmp_path):
 
 
 LIMITED = {"evaluation_episodes": 1, "progress_bar": False, "seed": 0}
-IDLE = SMALL.replace(learning_starts=1000)
 
 
 @pytest.fixture

@@ -22,7 +22,14 @@ from ddpg.runs.run_state import RunState
 from ddpg.runs.tables import read_table
 
 CONFIG = DDPGConfig(
-    hidden=(8,), batch_size=8, learning_starts=100, updates_per_step=0.1, optimizer="sgd", jit=False, buffer_size=2000
+    hidden=(8,),
+    batch_size=8,
+    learning_starts=100,
+    updates_per_step=0.1,
+    optimizer="sgd",
+    target="online",
+    jit=False,
+    buffer_size=2000,
 )
 OPTIONS = {"evaluation_episodes": 1, "evaluation_interval": 400, "progress_bar": False, "seed": 0}
 

@@ -40,6 +40,7 @@ class Harbour(gym.Env):
 gym.register("Harbour-v0", Harbour, max_episode_steps=10)
 """
 LEARNING = ["--hidden", "4", "--batch-size", "4", "--learning-starts", "20", "--updates-per-call", "5", "--no-jit"]
+LEARNING += ["--optimizer", "sgd", "--target", "online"]
 STEPS = ["--total-timesteps", "60", "--evaluation-interval", "60", "--evaluation-episodes", "1", "--no-progress-bar"]
 
 

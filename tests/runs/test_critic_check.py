@@ -16,7 +16,9 @@ from ddpg.runs import critic_check
 from ddpg.runs.critic_check import CriticCheck, MeanOverStates, checked_options, ordered_pairs
 
 TARGET, GAMMA, LENGTH = 0.5, 0.9, 5
-SMALL = DDPGConfig(hidden=(16,), gamma=GAMMA, jit=False, learning_starts=50, batch_size=32, buffer_size=2_000)
+SMALL = DDPGConfig(
+    hidden=(16,), gamma=GAMMA, jit=False, learning_starts=50, batch_size=32, buffer_size=2_000, optimizer="sgd"
+)
 
 
 class Aim(gym.Env):
@@ -155,9 +157,11 @@ def test_q_stands_for_what_follows_a_time_limit():
     np.testing.assert_allclose(cut.returns - alone.returns, np.repeat(10 * GAMMA ** left[:, None], 3, 1), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_trained_critic_orders_actions():
     env = Aim()
-    with agent_in(env, actor_learning_rate=1e-6, critic_learning_rate=3e-3, noise_scale=0.5) as agent:
+    options = {"optimizer": "adam", "actor_learning_rate": 1e-6, "critic_learning_rate": 3e-3, "noise_scale": 0.5}
+    with agent_in(env, **options) as agent:
         agent.learn(1_500)  # the actor hardly moves, so that a step along the gradient has something to gain
         found = ddpg.check_critic(agent, env, seed=0)
     assert found.ordered.low > 0.8
@@ -263,12 +267,13 @@ def test_refusals(untrained):
 
 
 def test_the_command(tmp_path, capsys):
-    run = ddpg.train("Pendulum-v1", SMALL, seed=0, total_timesteps=300, root=tmp_path, progress_bar=False)
+    options = {"total_timesteps": 60, "evaluation_interval": 60, "evaluation_episodes": 1, "progress_bar": False}
+    run = ddpg.train("Pendulum-v1", SMALL, seed=0, root=tmp_path, **options)
     capsys.readouterr()
     small = ["--states", "2", "--actions", "2"]
     assert main(["check-critic", str(run), "--json", *small]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["env_id"], found["timesteps"], found["states"], found["horizon"]) == ("Pendulum-v1", 300, 2, 44)
+    assert (found["env_id"], found["timesteps"], found["states"], found["horizon"]) == ("Pendulum-v1", 60, 2, 44)
     assert not found["bootstrapped"]
     assert main(["check-critic", str(run), *small, "--seed", str(found["seed"])]) == 0
     assert progress.format_number(found["q_value"]) in capsys.readouterr().out

@@ -18,7 +18,7 @@ from ddpg.runs import dataset as datasets
 from ddpg.runs.dataset import KEYS, fill
 
 SPACES = gym.spaces.Box(-9, 9, (3,), np.float32), gym.spaces.Box(-2, 4, (2,), np.float32)
-SMALL = DDPGConfig(hidden=(4,), batch_size=4, jit=False, buffer_size=20)
+SMALL = DDPGConfig(hidden=(4,), batch_size=4, jit=False, buffer_size=20, optimizer="sgd")
 
 
 def arrays(**changes):
@@ -233,7 +233,8 @@ def test_the_command_line_reports_it_in_one_line(source, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "minari", None)
     write_archive(tmp_path / "bad.npz", rewards=None)
-    assert main(["train", "Pendulum-v1", "--dataset", source, "--total-timesteps", "5", "--no-progress-bar"]) == 2
+    small = ["--total-timesteps", "5", "--no-progress-bar", "--hidden", "4", "--n-critics", "1", "--optimizer", "sgd"]
+    assert main(["train", "Pendulum-v1", "--dataset", source, *small]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("ddpg: error: ")

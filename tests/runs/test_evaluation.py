@@ -76,8 +76,14 @@ def test_one_environment_equals_a_plain_loop():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-@pytest.mark.parametrize("episodes", [1, 2, 7])
+@pytest.mark.parametrize(
+    ("kind", "episodes"),
+    [
+        *((SyncVectorEnv, episodes) for episodes in (1, 2, 7)),
+        (AsyncVectorEnv, 7),
+        *(pytest.param(AsyncVectorEnv, episodes, marks=pytest.mark.slow) for episodes in (1, 2)),
+    ],
+)
 def test_each_environment_of_a_vector_contributes_its_first_episodes(mode, kind, episodes):
     """Gymnasium seeds environment i with seed + i."""
     env = kind([Walk] * 3, autoreset_mode=mode)

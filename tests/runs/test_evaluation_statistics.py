@@ -65,8 +65,8 @@ def test_episodes_start_differently_and_a_seed_repeats_them():
 
 def make_agent(kind):
     if kind is DDPG:
-        return DDPG(Echo(), DDPGConfig(hidden=(8,), noise_scale=0.3, jit=False), seed=0)
-    return DQN(Echo(gym.spaces.Discrete(3)), DQNConfig(hidden=(8,), jit=False), seed=0)
+        return DDPG(Echo(), DDPGConfig(hidden=(8,), noise_scale=0.3, jit=False, optimizer="sgd"), seed=0)
+    return DQN(Echo(gym.spaces.Discrete(3)), DQNConfig(hidden=(8,), jit=False, optimizer="sgd"), seed=0)
 
 
 @pytest.mark.parametrize("kind", [DDPG, DQN])

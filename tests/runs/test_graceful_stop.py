@@ -38,6 +38,7 @@ CONFIG = DDPGConfig(
     buffer_size=90,
     jit=False,
     optimizer="sgd",
+    target="online",
 )
 RUN = {"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation_episodes": 2, "progress_bar": False}
 
@@ -117,6 +118,7 @@ def test_a_signal_ends_a_run_and_it_resumes_exactly(number, uninterrupted, at, t
     assert_same(run, uninterrupted)
 
 
+@pytest.mark.slow  # an endless evaluation, below, is made on resume, too
 def test_an_evaluation_that_is_due_at_a_signal_is_made_on_resume(uninterrupted, at, tmp_path):
     due = int(read_table(uninterrupted / "evaluations.csv")[0]["timesteps"])
     at(due, lambda: send(signal.SIGTERM))

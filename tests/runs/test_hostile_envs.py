@@ -18,7 +18,7 @@ from ddpg.runs.tables import read_table
 
 GOAL = 60
 OPTIONS = ["--recipe", "ddpg", "--hidden", "4", "--batch-size", "4", "--learning-starts", "8"]
-OPTIONS += ["--updates-per-call", "2", "--no-jit", "--optimizer", "sgd", "--seed", "0"]
+OPTIONS += ["--updates-per-call", "2", "--no-jit", "--optimizer", "sgd", "--target", "online", "--seed", "0"]
 OPTIONS += ["--evaluation-interval", "20", "--evaluation-episodes", "1"]
 WAYS = {
     "plain": ["--total-timesteps", str(GOAL)],
@@ -118,7 +118,8 @@ def test_failure_in_vectors_and_workers(name, way, where, capfd, monkeypatch):
     assert_fails_cleanly(f"{name}-{where}", way, "", capfd, monkeypatch)
 
 
-@pytest.mark.parametrize("name", slow_but("Exits"))
+@pytest.mark.slow  # the next test fails in an evaluation, too
+@pytest.mark.parametrize("name", FAILURES)
 def test_failure_in_an_evaluation(name, capfd, monkeypatch):
     """The evaluation after 40 steps fails, and is made on resume."""
     assert assert_fails_cleanly(f"{name}-evaluation", "plain", "failed in step 5 of", capfd, monkeypatch) == 40

@@ -16,7 +16,14 @@ from ddpg.runs import env_factory, run_directory
 from ddpg.runs.tables import read_table
 
 CONFIG = DDPGConfig(
-    hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=3, buffer_size=90, jit=False, optimizer="sgd"
+    hidden=(4,),
+    batch_size=4,
+    learning_starts=20,
+    updates_per_call=3,
+    buffer_size=90,
+    jit=False,
+    optimizer="sgd",
+    target="online",
 )
 RUN = {
     **{"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation_episodes": 1, "progress_bar": False},

@@ -25,7 +25,14 @@ from ddpg.runs.run_directory import read_config
 from ddpg.runs.tables import CSVTable, read_table
 from ddpg.runs.versions import differences, versions_here
 
-SHARED = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 3, "jit": False}
+SHARED = {
+    "hidden": (4,),
+    "batch_size": 4,
+    "learning_starts": 20,
+    "updates_per_call": 3,
+    "jit": False,
+    "optimizer": "sgd",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -77,15 +84,12 @@ CASES = {
     "everything with a state": (
         "FuseBox-v0",
         DDPGConfig(
-            **SHARED,
+            **SHARED | {"optimizer": "adam"},
             noise="ornstein_uhlenbeck",
             updates_per_step=0.3,
             learning_rate_schedule="linear",
-            norm="layer",
-            bounding="inverting",
             rescale_rewards=True,
             buffer_size=90,
-            n_critics=2,
             policy_delay=2,
             target_policy_noise=0.2,
             parameter_noise=0.2,
@@ -455,7 +459,7 @@ def test_another_time_limit_is_warned_about_and_recorded(tmp_path, monkeypatch, 
     """Episodes of 5 steps have other returns than episodes of 10; runs of earlier versions have no recorded limit."""
     spec = gym.spec("Pendulum-v1")
     monkeypatch.setattr(spec, "max_episode_steps", 10)
-    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=10, jit=False)
+    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=100, jit=False, optimizer="sgd")
     train_options = {"seed": 0, "evaluation_interval": 20, "evaluation_episodes": 1, "progress_bar": False}
     run = train("Pendulum-v1", config, root=tmp_path, total_timesteps=20, **train_options)
     assert run_config.read(run)["episode_limit"] == 10

@@ -113,6 +113,7 @@ def test_a_tracker_that_cannot_begin_names_the_run_and_the_command_that_resumes_
     monkeypatch.setitem(sys.modules, "wandb", module)
     monkeypatch.chdir(tmp_path)
     few = ["--total-timesteps", "8", "--evaluation-episodes", "1", "--hidden", "4", "--no-jit", "--no-progress-bar"]
+    few += ["--optimizer", "sgd", "--target", "online"]
     assert main(["train", "Pendulum-v1", "--track", "wandb", *few]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert "not signed in; with that put right, go on from step 0 with: " in said

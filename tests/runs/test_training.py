@@ -19,14 +19,16 @@ from ddpg.runs.run_directory import read_config
 from ddpg.runs.tables import read_table
 from ddpg.runs.training import resume
 
+# Makes no updates, whose graph takes as long to build as the networks.
 TINY = DDPGConfig(
     hidden=(8,),
     batch_size=8,
-    learning_starts=50,
+    learning_starts=10_000,
     updates_per_step=0.1,
     updates_per_call=10,
     buffer_size=500,
     optimizer="sgd",
+    target="online",
     jit=False,
 )
 
@@ -212,7 +214,7 @@ def test_resuming_from_an_older_checkpoint_removes_newer_ones(finished, tmp_path
 def first_branch(registered, tmp_path_factory):
     """A run whose evaluations return 1, 3, 2, 9 at 300, ..., 1200."""
     Scripted.returns = (1.0, 3.0, 2.0, 9.0)
-    config = TINY.replace(learning_rate_schedule="linear")
+    config = TINY.replace(learning_starts=50, learning_rate_schedule="linear")
     root, options = tmp_path_factory.mktemp("branches"), {"evaluation_interval": 300, "evaluation_episodes": 1}
     return train("Scripted-v0", config, seed=7, total_timesteps=1200, root=root, progress_bar=False, **options)
 

@@ -18,7 +18,8 @@ from ddpg.studies.cell_process import LocalEngine, cell_environment
 from ddpg.studies.forked_cells import CellServer
 
 RUN = ("train", "Pendulum-v1", "--seed", "3", "--hidden", "8", "--batch-size", "8", "--no-jit", "--no-progress-bar")
-SHORT = (*RUN, "--total-timesteps", "200", "--learning-starts", "50", "--evaluation-episodes", "1")
+RUN = (*RUN, "--optimizer", "sgd")
+SHORT = (*RUN, "--total-timesteps", "80", "--learning-starts", "50", "--evaluation-episodes", "1")
 LONG = (*RUN, "--total-timesteps", "1000000", "--evaluation-interval", "100000")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forked only on Linux")
@@ -49,7 +50,7 @@ def test_a_forked_cell_equals_a_run_of_this_process(server, tmp_path, monkeypatc
     printed = (tmp_path / "forked" / "output").read_text()
     assert printed.partition(" steps, ")[0] == capsys.readouterr().out.partition(" steps, ")[0]  # followed by a time
     one, other = (
-        load_file(tmp_path / name / "Pendulum-v1" / "1" / "checkpoints" / "200" / "variables.safetensors")
+        load_file(tmp_path / name / "Pendulum-v1" / "1" / "checkpoints" / "80" / "variables.safetensors")
         for name in ("forked", "here")
     )
     assert one.keys() == other.keys()
