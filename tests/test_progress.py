@@ -152,7 +152,7 @@ def test_the_bar_shows_that_the_update_is_being_compiled(monkeypatch):
             texts.append(terminal.text())
             super().on_update(agent, metrics)
 
-    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False)
+    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False, optimizer="sgd")
     agent = DDPG(gym.make("Pendulum-v1"), config, seed=0)
     assert agent.compile_seconds is None
     agent.learn(8, [RecordingBar()])
@@ -189,7 +189,7 @@ def test_the_speed_excludes_compilation(tmp_path):
     from ddpg.runs.tables import read_table
     from ddpg.runs.training import train
 
-    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False)
+    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False, optimizer="sgd")
     run = train(
         "Pendulum-v1", config, seed=0, total_timesteps=20, evaluation_episodes=1, root=tmp_path, progress_bar=False
     )

@@ -65,7 +65,7 @@ def test_misspelt_keywords_name_the_nearest_one():
 
 @pytest.fixture(scope="module")
 def agent():
-    return DDPG(Counting(3), DDPGConfig(hidden=(4,), learning_starts=1_000, jit=False), seed=0)
+    return DDPG(Counting(3), DDPGConfig(hidden=(4,), learning_starts=1_000, jit=False, optimizer="sgd"), seed=0)
 
 
 @pytest.mark.parametrize("name", [*name_hints.LEARN, "progress"])
@@ -107,7 +107,7 @@ def test_predict_takes_the_arguments_of_stable_baselines3(agent):
 
 def test_attributes_of_other_packages_agents_name_the_equivalent(agent):
     """Neither agent has such an attribute, and every hint names one that DDPG or DQN has."""
-    agents = agent, DQN(gym.make("CartPole-v1"), DQNConfig(hidden=(4,), jit=False), seed=0)
+    agents = agent, DQN(gym.make("CartPole-v1"), DQNConfig(hidden=(4,), jit=False, optimizer="sgd"), seed=0)
     for name, hint in name_hints.ATTRIBUTES.items():
         for one in agents:
             assert not hasattr(one, name)
@@ -167,7 +167,7 @@ def test_an_attribute_error_inside_a_property_is_not_hidden():
             return self.memory.nothing
 
     with (
-        Mine(SPACES, DDPGConfig(hidden=(4,), jit=False), seed=0) as mine,
+        Mine(SPACES, DDPGConfig(hidden=(4,), jit=False, optimizer="sgd"), seed=0) as mine,
         pytest.raises(AttributeError, match="nothing"),
     ):
         mine.share  # noqa: B018

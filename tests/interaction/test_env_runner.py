@@ -104,8 +104,8 @@ def test_rows_survive_a_vector_that_writes_into_one_array(mode):
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_agent_stores_the_actions_that_it_sent_to_a_vector(mode):
     env = vector(mode)
-    config = DDPGConfig(hidden=(8,), batch_size=4, learning_starts=10, updates_per_call=4, jit=False)
-    agent = DDPG(env, config, seed=0)
+    small = {"hidden": (8,), "batch_size": 4, "optimizer": "sgd", "target": "online", "jit": False}
+    agent = DDPG(env, DDPGConfig(**small, learning_starts=10, updates_per_call=4), seed=0)
     agent.learn(60)
     stored = agent.replay.arrays()
     assert len(agent.replay) == agent.num_timesteps >= 60
@@ -148,7 +148,7 @@ def test_an_id_instead_of_an_environment_is_refused():
 
 def test_an_agent_may_be_made_from_a_pair_of_spaces():
     env = gym.make("Pendulum-v1")
-    agent = DDPG((env.observation_space, env.action_space), DDPGConfig(hidden=(8,)))
+    agent = DDPG((env.observation_space, env.action_space), DDPGConfig(hidden=(8,), optimizer="sgd"))
     assert env.action_space.contains(agent.predict(env.reset(seed=0)[0])[0])
     with refuses(UsageError, "spaces"):
         agent.learn(10)

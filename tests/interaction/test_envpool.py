@@ -205,7 +205,7 @@ def test_the_env_runner_refuses_a_raw_envpool_vector(fake):
 
 def test_an_agent_learns_with_an_envpool_vector(fake):
     env = EnvPoolVector("Pendulum-v1", 2, like=gym.make("Pendulum-v1", max_episode_steps=10))
-    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=8, updates_per_call=4, jit=False)
+    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=8, updates_per_call=4, jit=False, optimizer="sgd")
     agent = DDPG(env, config, seed=0).learn(60)
     stored = agent.replay.arrays()
     assert len(agent.replay) == agent.num_timesteps >= 60

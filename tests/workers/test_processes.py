@@ -17,7 +17,14 @@ from ddpg.workers.processes import SharedWeights
 from ddpg.workers.remote_loop import current_weights, learning_from_workers
 
 TINY = DDPGConfig(
-    hidden=(4,), batch_size=4, optimizer="sgd", jit=False, buffer_size=5000, learning_starts=50, updates_per_step=0.1
+    hidden=(4,),
+    batch_size=4,
+    optimizer="sgd",
+    target="online",
+    jit=False,
+    buffer_size=5000,
+    learning_starts=50,
+    updates_per_step=0.1,
 )
 
 

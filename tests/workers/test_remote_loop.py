@@ -15,7 +15,7 @@ from ddpg.workers.pool import WorkerPool
 from ddpg.workers.remote_loop import RemoteLoop, learning_from_workers, worker_spec_of
 from ddpg.workers.worker import WorkerDied
 
-TINY = {"hidden": (4,), "batch_size": 4, "optimizer": "sgd", "jit": False, "buffer_size": 1000}
+TINY = {"hidden": (4,), "batch_size": 4, "optimizer": "sgd", "target": "online", "jit": False, "buffer_size": 1000}
 
 
 def remote(workers=2, length=10, make_env=Counting, **options):
@@ -137,7 +137,7 @@ class Constant(Counting):
         return np.zeros(2)
 
 
-@pytest.mark.parametrize("length", [1, 2, 4, 10])
+@pytest.mark.parametrize("length", [1, 4, *(pytest.param(length, marks=pytest.mark.slow) for length in (2, 10))])
 def test_an_abandoned_episode_ends_anywhere_in_a_rollout(length):
     """γ = 0.5, rewards 1 and 2 before each drop: G is 1 and 2.5, and no return crosses into the next episode."""
     options = {"on_bad_transition": "drop", "n_steps": 3, "normalize_rewards": True, "gamma": 0.5}

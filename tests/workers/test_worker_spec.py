@@ -13,7 +13,7 @@ from ddpg.workers.worker_options import check_options
 
 
 def agent_of(**options):
-    return DDPG(Counting(), DDPGConfig(hidden=(4,), jit=False, **options), seed=3)
+    return DDPG(Counting(), DDPGConfig(hidden=(4,), jit=False, optimizer="sgd", target="online", **options), seed=3)
 
 
 def scale_of(behaviour):
