@@ -118,6 +118,7 @@ def damages(draw, data):
     return bytes(damaged)
 
 
+@pytest.mark.slow  # in addition to every other byte, every seventh length, and swapped files
 @settings(max_examples=200, suppress_health_check=list(HealthCheck), database=None)
 @given(values=st.data())
 def test_random_damage_is_detected(sound, values):
@@ -244,6 +245,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow  # in addition to wrong values in every field
 @settings(max_examples=60, suppress_health_check=list(HealthCheck), database=None)
 @given(values=st.data())
 def test_random_values_in_random_fields(sound, values):

@@ -93,8 +93,11 @@ def cross_entropy(y, q):
     ("activation", "make_optimizer", "loss", "normalize"),
     [
         (tf.nn.relu, lambda: v1.train.AdamOptimizer(1e-2), squared, tf.identity),
-        (tf.tanh, lambda: v1.train.RMSPropOptimizer(1e-2), squared, layer_norm),
-        (tf.nn.elu, lambda: v1.train.MomentumOptimizer(1e-2, 0.9), cross_entropy, tf.identity),
+        pytest.param(*(tf.tanh, lambda: v1.train.RMSPropOptimizer(1e-2), squared, layer_norm), marks=pytest.mark.slow),
+        pytest.param(
+            *(tf.nn.elu, lambda: v1.train.MomentumOptimizer(1e-2, 0.9), cross_entropy, tf.identity),
+            marks=pytest.mark.slow,
+        ),
         (tf.nn.softplus, lambda: v1.train.GradientDescentOptimizer(1e-2), cross_entropy, layer_norm),
     ],
     ids=["relu-adam", "tanh-rmsprop-norm", "elu-momentum-softmax", "softplus-sgd-norm-softmax"],

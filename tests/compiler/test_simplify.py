@@ -183,7 +183,8 @@ def run(workers, arrays):
         return [loss, *map(np.array, update.values)], [np.mean(losses), *session.run(variables)]
 
 
-@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.slow  # the next test has one thread
+@pytest.mark.parametrize("workers", [2, 3])
 def test_a_compiled_joint_pass_equals_a_sessions(workers, rng):
     arrays = [rng.normal(size=(12, size)).astype(np.float32) for size in (5, 3)]
     found, expected = run(workers, arrays)

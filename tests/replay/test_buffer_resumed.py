@@ -93,7 +93,9 @@ def assert_equal(actual, expected):
 
 
 @pytest.mark.filterwarnings("ignore:hindsight")  # random rewards instead of the environment's
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("uniform", "lap"))) for kind in KINDS]
+)
 @settings(max_examples=50)
 @given(st.integers(1, 12), st.integers(1, 4), ROUNDS, ROUNDS)
 def test_a_restored_memory_continues_as_if_never_interrupted(kind, capacity, n_steps, before, after):
