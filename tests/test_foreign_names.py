@@ -191,6 +191,11 @@ def unknown_flag(typed):
 
 UNKNOWN = {typed: unknown_flag(typed) for typed, _ in MISTAKES}
 SLOW = {typed for index, typed in enumerate(typed for typed in UNKNOWN if UNKNOWN[typed]) if index % 8}
+# Wrong values of options with choices: that of the activation is fast.
+SLOW |= {BOX + f"--noise {name}" for name in ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise")}
+SLOW |= {BOX + words for words in ("--optimizer torch.optim.Adam", "--norm LayerNorm", "--critic-loss smooth_l1")}
+SLOW |= {BOX + "--critic-loss torch.nn.MSELoss", BOX + "--hidden [64,64]", DISCRETE + "--network cnn"}
+assert {typed for typed, _ in MISTAKES} >= SLOW
 
 
 @pytest.mark.parametrize(
@@ -267,11 +272,18 @@ def test_foreign_names_are_recognised_in_python_and_in_files(tmp_path, capsys):
         assert suggestion in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("command", "verb"), [(Train, "train"), (Tune, "tune")])
-def test_flags_in_a_file_of_options_are_reported_as_flags(command, verb, tmp_path, capsys):
+FLAGS_OF_COMMANDS = [
+    (verb, name)
+    for command, verb in ((Train, "train"), (Tune, "tune"))
+    for name in sorted(command.flags().keys() - {"env"})
+]
+
+
+@pytest.mark.parametrize("flags", [FLAGS_OF_COMMANDS[::8], pytest.param(FLAGS_OF_COMMANDS, marks=pytest.mark.slow)])
+def test_flags_in_a_file_of_options_are_reported_as_flags(flags, tmp_path, capsys):
     """Even if an option has a similar name, or the name has another hint in other files."""
     path = tmp_path / "options.toml"
-    for name in sorted(command.flags().keys() - {"env"}):
+    for verb, name in flags:
         path.write_text(f"{name} = 3\n")
         assert main([verb, "Pendulum-v1", "--config", str(path)]) == 2
         error = capsys.readouterr().err

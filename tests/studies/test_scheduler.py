@@ -136,7 +136,11 @@ def test_commands_carry_the_collector_and_the_workers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("jobs", "cores", "threads"), [(2, 4, "2"), (3, 2, "1"), (None, 3, "1"), (1, 3, "3"), (3, 10, "3")]
+    ("jobs", "cores", "threads"),
+    [
+        *((2, 4, "2"), (None, 3, "1")),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3, 2, "1"), (1, 3, "3"), (3, 10, "3"))),
+    ],
 )
 def test_jobs_bound_the_running_cells_which_share_the_cores(jobs, cores, threads, stubbed, monkeypatch):
     monkeypatch.setattr(cell_process, "available_cores", lambda: cores)

@@ -240,6 +240,7 @@ def test_an_unreachable_controller_is_waited_for(slurm, stubbed):
     assert process.poll() == 0
 
 
+@pytest.mark.slow  # as the test above, for jobs of an earlier call
 def test_a_restarted_study_waits_for_an_unreachable_controller(slurm, stubbed, capsys, monkeypatch):
     """No job is submitted before it is known which cells have one; ``squeue`` runs once per interval."""
     study = stubbed(1)

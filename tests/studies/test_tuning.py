@@ -441,6 +441,7 @@ def test_a_killed_tuning_ends_like_an_uninterrupted_one(kills, tmp_path, monkeyp
     assert len(names) == len({*names})  # nothing was trained twice
 
 
+@pytest.mark.slow  # test_scheduler.py has the same for a study
 def test_a_killed_tuning_leaves_no_processes_and_resumes_at_once(small, monkeypatch):
     found = small(how={"seconds": 0.15})
     process = start(found, 1, seconds=0.15)
