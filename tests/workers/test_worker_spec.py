@@ -13,7 +13,8 @@ from ddpg.workers.worker_options import check_options
 
 
 def agent_of(**options):
-    return DDPG(Counting(), DDPGConfig(hidden=(4,), jit=False, optimizer="sgd", target="online", **options), seed=3)
+    small = {"hidden": (4,), "jit": False, "optimizer": "sgd", "target": "online"}
+    return DDPG(Counting(), DDPGConfig(**small | options), seed=3)
 
 
 def scale_of(behaviour):
@@ -67,7 +68,7 @@ def test_a_worker_acts_as_the_agent_does():
 
 
 def test_current_weights_change_with_updates():
-    with agent_of(learning_starts=0, batch_size=2) as agent:
+    with agent_of(learning_starts=0, batch_size=2, optimizer="adam") as agent:
         agent.observe([1.0, 2.0], [0.0], 0.0, [3.0, 4.0], False, False)
         before = [array.copy() for array in current_weights(agent)]
         agent.update(3)
