@@ -24,7 +24,6 @@ def run_in_shell(command, closing):
 @pytest.mark.parametrize(
     ("closing", "arguments", "status", "begin"),
     [
-        pytest.param(">&-", "--help", 0, "", marks=pytest.mark.slow),
         (">&-", "evaluate --help", 0, ""),
         (">&-", "evaluate", 2, "ddpg: error: "),
         ("2>&-", "evaluate", 2, ""),
