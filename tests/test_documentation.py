@@ -188,7 +188,7 @@ def run_shell(block, where):
 TRAINING = {
     f"docs/{name}.md"
     for name in (
-        *("export", "offline", "scaling", "start", "variants", "watch"),
+        *("export", "offline", "options/remember", "scaling", "start", "variants", "watch"),
         *(f"how_to/{name}" for name in ("bounding", "diagnose", "environment", "from_sb3", "loop", "networks", "path")),
         *(f"how_to/{name}" for name in ("pictures", "resume", "trackers", "vectors")),
     )

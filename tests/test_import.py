@@ -126,6 +126,7 @@ def test_a_folder_is_not_taken_for_an_optional_package(name, monkeypatch, tmp_pa
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed")
+@pytest.mark.slow
 def test_a_folder_named_like_a_missing_package_does_not_start_a_study(tmp_path):
     (tmp_path / "ray").mkdir()
     study = 'environments = ["Pendulum-v1"]\nseeds = [0]\ntotal_timesteps = 100\n[configurations]\nplain = {}\n'

@@ -52,6 +52,7 @@ def test_missing_fields_are_left_out():
     assert processor_name({"processor": "Abacus", "cores": 2}) == "Abacus"
 
 
+@pytest.mark.slow
 def test_blas_is_timed_on_one_core_and_on_two():
     found = rates()["blas_gflops"]
     assert list(found) == [str(count + 1) for count in range(min(2, len(os.sched_getaffinity(0))))]

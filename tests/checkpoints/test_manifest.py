@@ -483,7 +483,7 @@ def test_a_file_larger_than_memory_is_not_read(path):
         (b'{"sha256": {"\\ud800": 1}, "format": 3, "\\ud800": 1}', "allowed"),
         (b'{"sha256": {}, "format": "\\ud83d\\ude00\\n"}', "format"),
         (b"[" + b"[]," * 340_000 + b"0]", "manifest"),
-        (b"[" + b"{}," * 340_000 + b"0]", "manifest"),
+        pytest.param(b"[" + b"{}," * 340_000 + b"0]", "manifest", marks=pytest.mark.slow),
         (b"{" + b'"":0,' * 200_000 + b'"":0}', "twice"),
         (b'"' + b'\\"' * 500_000, ""),
         (b"1" * (1 << 20), "39"),

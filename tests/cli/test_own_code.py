@@ -301,7 +301,7 @@ def test_mistakes_are_one_line(flags, folder, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("HalfCheetah-v5", "target='none' CrossQUpdate plus --recipe ddpg"),
+        pytest.param("HalfCheetah-v5", "target='none' CrossQUpdate plus --recipe ddpg", marks=pytest.mark.slow),
         ("Pendulum-v1 --dataset data.npz", "bc_alpha=2.5 TD3BCUpdate td3_bc --recipe ddpg"),
     ],
 )

@@ -325,7 +325,11 @@ def test_precision_changes_the_weights_and_runs_are_reproducible():
 
 @pytest.mark.parametrize(
     ("processor", "amx", "chosen"),
-    [("znver5", False, "bfloat16"), ("cooperlake", False, "float32"), ("emeraldrapids", True, "bfloat16x3")],
+    [
+        ("znver5", False, "bfloat16"),
+        pytest.param("cooperlake", False, "float32", marks=pytest.mark.slow),
+        ("emeraldrapids", True, "bfloat16x3"),
+    ],
 )
 def test_auto_chooses_the_faster_precision(processor, amx, chosen, monkeypatch, capsys):
     """``auto`` decides by LLVM's name of the processor or by AMX; one line explains a choice of float32.

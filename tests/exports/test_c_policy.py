@@ -396,7 +396,7 @@ def test_int8_by_hand():
 
 
 @pytest.mark.parametrize("backend", slow_after_first(BACKENDS))
-@pytest.mark.parametrize("name", ["plain", "discrete"])
+@pytest.mark.parametrize("name", ["plain", pytest.param("discrete", marks=pytest.mark.slow)])
 def test_int8_weights_take_a_quarter_and_outputs_stay_close(name, backend, folder, tmp_path):
     agent, observations = make_agent(name), states(name, 200)
     path = exported(name, folder, "int8")

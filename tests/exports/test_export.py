@@ -257,6 +257,7 @@ def test_a_box_that_needs_float64_is_exported_only_to_numpy(parameters, tmp_path
     assert_same_actions(policy.predict(np.eye(3))[0], agent.predict(np.eye(3))[0])
 
 
+@pytest.mark.slow
 def test_a_very_narrow_float32_box_is_exported(tmp_path):
     """The agent's actions are float32, too: both are rounded to steps of 0.016 half-ranges."""
     spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(1e5, 1e5 + 1, (2,), np.float32)

@@ -72,7 +72,10 @@ SEMI = {("start", "q"): True, ("q", "critic"): True}
         ({}, SEMI, {("start", "y")}, {"next_q", "r"}),
         (TWINS, SEMI, {("start", "y")}, {"next_q", "next_q_2", "r"}),
         (ONLINE, SEMI, {("start", "y")}, {"next_q", "r"}),
-        ({"critic": "categorical", "v_min": -99.0}, SEMI, {("start", "y")}, {"next_q", "r"}),
+        pytest.param(
+            *({"critic": "categorical", "v_min": -99.0}, SEMI, {("start", "y")}, {"next_q", "r"}),
+            marks=pytest.mark.slow,
+        ),
         (
             RESIDUAL,
             # Through y into φ, which is trained, and into θ and the second critic, which are not.
@@ -171,9 +174,10 @@ def odd_clone(actor, critic, states, batch):
 
 @pytest.mark.parametrize(
     "path",
-    [{"td_target": odd_target}, pytest.param({"policy_gradient": odd_clone}, marks=pytest.mark.slow)],
+    [{"td_target": odd_target}, {"policy_gradient": odd_clone}],
     ids=["td", "policy"],
 )
+@pytest.mark.slow  # test_compare.py has another path that cannot be traced
 def test_an_op_without_a_gradient_is_named_with_its_path(path):
     """In a whole update, and among the paths that are compared."""
     with refuses(UsageError, f"{next(iter(path))} IgammaGradA stop_gradient"):

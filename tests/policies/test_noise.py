@@ -122,6 +122,7 @@ def test_an_agents_actions_have_the_correlation_of_its_noise(noise, low, high):
     assert 0.3 < repeated < 0.8 if noise == "repeated" else repeated == 0
 
 
+@pytest.mark.slow  # the next test has the law by hand
 def test_the_power_of_pink_noise_is_inverse_to_the_frequency(rng):
     """Each step has the scale of Gaussian noise; numbers of an action, environments and sequences are independent."""
     noise = PinkNoise(0.5, (2, 3))

@@ -378,7 +378,10 @@ def test_the_end_of_offline_learning_cannot_be_changed(run, which, given, learne
 
 @pytest.mark.parametrize(
     ("run", "given", "own"),
-    [("fine_tuned", 40, 70), ("offline", 102, 8), pytest.param("offline", 100, 10, marks=pytest.mark.slow)],
+    [
+        ("fine_tuned", 40, 70),
+        *(pytest.param("offline", *case, marks=pytest.mark.slow) for case in ((102, 8), (100, 10))),
+    ],
 )
 def test_offline_timesteps_can_be_repeated_or_extended_on_resume(run, given, own, tmp_path, request):
     copy = shutil.copytree(request.getfixturevalue(run), tmp_path / "run")

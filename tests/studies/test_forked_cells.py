@@ -63,6 +63,7 @@ def test_a_usage_error_is_in_the_log_and_the_exit_status(server, tmp_path):
     assert "gamma" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.slow  # test_graceful_stop.py terminates runs of a process of their own
 def test_a_terminated_cell_saves(server, tmp_path):
     cell = start(server, tmp_path, *LONG, "--root", str(tmp_path))
     run = tmp_path / "Pendulum-v1" / "1"

@@ -250,6 +250,7 @@ def test_the_best_trial_is_compared_on_fresh_seeds(small, monkeypatch):
     assert len(found.calls) == 8 + 6
 
 
+@pytest.mark.slow
 def test_a_comparison_of_an_earlier_best_trial_is_removed(small):
     found = small(actor_learning_rate=0.1)
     first = found.run(3, fresh_seeds=1)

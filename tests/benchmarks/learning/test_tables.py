@@ -159,6 +159,7 @@ def test_readme_s_table_has_a_column_for_each_recipe():
     assert tables.front(cells[1:2]) == "No runs yet."
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_for_studies_with_runs(tmp_path):
     whole, short = cell("table", "E", "r", 0, [1, 2, 3]), cell("table", "E", "r", 1, [1], asked=300)
     assert figures.shown([whole, short], "table") == [whole]  # an unfinished seed does not shorten the others' curve
