@@ -113,8 +113,8 @@ def test_metadata_contain_nothing_about_the_machine_but_its_kind_of_processor(no
 SET_BY_CONFTEST = ("DDPG_CACHE", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
 
 
-@pytest.mark.slow  # cells of four notebooks are run below
-@pytest.mark.parametrize("name", NAMES)
+# Slow: all but the first, which a newcomer opens first.
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_outputs_are_as_committed(name):
     environment = {key: value for key, value in os.environ.items() if key not in SET_BY_CONFTEST}
     command = [sys.executable, str(FOLDER / "execute.py"), "--check", str(path_of(name))]

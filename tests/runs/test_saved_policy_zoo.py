@@ -26,18 +26,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = zoo.names()
 
 
-# Fast: one environment of each package, and all of Gymnasium and of this one.
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=[pytest.mark.slow]
-            * (name == "BipedalWalker-v3" or (name.endswith("-v5") and name != "InvertedPendulum-v5")),
-        )
-        for name in NAMES
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_policy_reaches_the_returns_on_its_card(name):
     """Exactly, with the card's physics engine, Gymnasium, kind of machine and NumPy functions.
 
