@@ -69,10 +69,11 @@ def part_without_size(space: spaces.Space, place: str = "it") -> str | None:
     Such a part is a ``Sequence``, which has no fixed size, or of a kind that gymnasium does not know.
     """
     if not isinstance(space, (spaces.Dict, spaces.Tuple, spaces.OneOf)):
-        try:
-            spaces.utils.flatdim(space)
-        except (ValueError, NotImplementedError):
-            return f"{place}, {brief(space)},"
+        if isinstance(space, spaces.Space):
+            try:
+                spaces.utils.flatdim(space)
+            except (ValueError, NotImplementedError):
+                return f"{place}, {brief(space)},"
         return None
     for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
         if found := part_without_size(part, f"its part {key!r}" if place == "it" else f"{place}[{key!r}]"):

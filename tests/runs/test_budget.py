@@ -12,6 +12,7 @@ from ddpg import DDPGConfig, DQNConfig
 from ddpg.cli.main import main
 from ddpg.cli.train import Train
 from ddpg.config.presets import PRESETS, Preset, budget_note, ddpg_recipe, preset_config, preset_for
+from ddpg.runs.episode_limits import episode_limit
 from ddpg.runs.training import value_range_note
 
 CONFIGS = dict.fromkeys((*DQN_PRESETS, "NoPresetDiscrete-v0"), DQNConfig)
@@ -62,7 +63,7 @@ def test_a_run_of_at_least_the_presets_length_has_its_values(env_id):
         assert preset.options_for(kind, steps) == preset.options
         assert budget_note(env_id, kind(**preset.options), steps) == ""
     if env_id in PRESETS:
-        assert value_range_note(env_id, kind(**preset.options)) == ""
+        assert value_range_note(episode_limit(env_id), kind(**preset.options)) == ""
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def test_a_run_trains_in_a_pool_and_is_evaluated_in_gymnasiums_environment(fake,
     evaluated = []
     run_in = "ddpg.runs.run_loop.make_env"
     own = env_factory.make_env
-    monkeypatch.setattr(run_in, lambda *arguments: evaluated.append(arguments[0]) or own(*arguments))
+    monkeypatch.setattr(run_in, lambda *arguments: evaluated.append(arguments[0].env_id) or own(*arguments))
     run = train("Pendulum-v1", CONFIG, root=tmp_path, **RUN)
     document = run_directory.read_config(run)
     assert (document["vectorization"], document["versions"]["envpool"]) == ("envpool", "1.2.5")

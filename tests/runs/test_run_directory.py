@@ -33,6 +33,7 @@ CONFIG = {
     "versions": {"python": "3.12"},
     "command": ["ddpg", "train"],
     "wrappers": ["FlattenObservation"],
+    "env_kwargs": {"g": 5.0, "modes": ["a", {"b": None}]},
     "collector": "ray",
     "workers": 3,
     "ray_address": "auto",
@@ -68,10 +69,13 @@ def test_a_checkpoint_in_place_of_a_run_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     "later",
-    ["wrappers", "collector", "workers", "ray_address", "dataset", "offline_timesteps", "diagnose", "episode_limit"],
+    [
+        *("wrappers", "env_kwargs", "collector", "workers", "ray_address", "dataset", "offline_timesteps", "diagnose"),
+        "episode_limit",
+    ],
 )
 def test_a_field_that_an_older_config_lacks_has_its_default(later, tmp_path):
-    defaults = {"wrappers": [], "collector": "local", "workers": None, "ray_address": None} | {
+    defaults = {"wrappers": [], "env_kwargs": {}, "collector": "local", "workers": None, "ray_address": None} | {
         **{"dataset": None, "offline_timesteps": None, "diagnose": False, "episode_limit": None}
     }
     run_config.write(tmp_path, {name: value for name, value in CONFIG.items() if name != later})
