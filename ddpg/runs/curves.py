@@ -198,9 +198,15 @@ def _settings(run: Run) -> dict[str, Any]:
     options = {"algorithm": document["algorithm"], **used_options(document["config"])}
     if any(options.get(name) not in (None, "constant") for name in RATE_SCHEDULES):
         options["total_timesteps"] = document["total_timesteps"]
-    wrappers = "+".join(document["wrappers"]) or None
-    env_kwargs = ", ".join(words_of(document["env_kwargs"])) or None
-    return options | {"wrappers": wrappers, "env_kwargs": env_kwargs} | {name: document[name] for name in _RUN_SETTINGS}
+    return options | environment_settings(document) | {name: document[name] for name in _RUN_SETTINGS}
+
+
+def environment_settings(document: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the wrappers and the keyword arguments of a run's environment as text; ``None`` for none."""
+    return {
+        "wrappers": "+".join(document["wrappers"]) or None,
+        "env_kwargs": ", ".join(words_of(document["env_kwargs"])) or None,
+    }
 
 
 def _no_evaluation(run: Run) -> str:

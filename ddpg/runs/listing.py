@@ -14,7 +14,7 @@ from ddpg.config.presets import RECIPES, ddpg_recipe, preset_for
 from ddpg.errors import UsageError, printable
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
-from ddpg.runs.curves import Holding, format_option, holding, used_options
+from ddpg.runs.curves import Holding, environment_settings, format_option, holding, used_options
 from ddpg.runs.found_runs import Run, runs_at
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 from ddpg.runs.tables import read_table
@@ -28,10 +28,10 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     Returns:
         For each run: ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (the one nearest to the run's options;
         ``None`` if no recipe is nearer than the environment's preset), ``options`` (those that differ from the recipe
-        or the preset), ``timesteps``, ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first
-        evaluation), ``kept`` and ``dips`` (:mod:`ddpg.runs.curves`; ``None`` where they are undefined),
-        ``age_seconds`` since the last write, and ``state``: running, finished, interrupted, or unknown without
-        permission to read the lock.
+        or the preset), ``wrappers``, ``env_kwargs``, ``timesteps``, ``total_timesteps``, ``last_return``,
+        ``best_return`` (``None`` before the first evaluation), ``kept`` and ``dips`` (:mod:`ddpg.runs.curves`; ``None``
+        where they are undefined), ``age_seconds`` since the last write, and ``state``: running, finished, interrupted,
+        or unknown without permission to read the lock.
 
     Raises:
         UsageError: if there is no such directory.
@@ -80,6 +80,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "seed": run.document["seed"],
         "recipe": recipe,
         "options": options,
+        **{name: run.document[name] for name in ("wrappers", "env_kwargs")},
         "timesteps": timesteps,
         "total_timesteps": total,
         "last_return": returns[-1] if returns else None,
@@ -133,7 +134,9 @@ def _recipe(name: str) -> dict[str, Any]:
 
 def _table_row(row: dict[str, Any]) -> tuple[str, ...]:
     recipe = {} if row["recipe"] is None else {"recipe": row["recipe"]}
-    options = ", ".join(f"{name}={format_option(value)}" for name, value in {**recipe, **row["options"]}.items())
+    environment = {name: text for name, text in environment_settings(row).items() if text is not None}
+    shown = {**recipe, **row["options"], **environment}
+    options = ", ".join(f"{name}={format_option(value)}" for name, value in shown.items())
     steps = f"{row['timesteps']:,}/{row['total_timesteps']:,}"
     returns = ("" if row[name] is None else format_number(row[name]) for name in ("last_return", "best_return"))
     held = ("" if row[name] is None else _percentage(row[name]) for name in Holding._fields)

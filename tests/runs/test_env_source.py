@@ -17,6 +17,7 @@ from ddpg.runs.curves import labels
 from ddpg.runs.env_factory import make_env, make_training_env
 from ddpg.runs.env_source import EnvSource, checked_kwargs, kwargs_of, words_of
 from ddpg.runs.found_runs import Run
+from ddpg.runs.listing import list_runs, runs_text
 from ddpg.runs.rendering_process import RenderingProcess
 from ddpg.runs.tables import read_table
 
@@ -166,6 +167,9 @@ def test_a_run_records_them_and_they_change_what_is_learned(light, tmp_path):
     usual = train("Pendulum-v1", CONFIG, root=tmp_path, env_kwargs={"max_episode_steps": 6}, **BRIEF)
     first, second = (read_table(run / "evaluations.csv")[-1]["mean_return"] for run in (light, usual))
     assert first != second
+    (row,) = list_runs(light.parents[1])
+    assert row["env_kwargs"] == LIGHT
+    assert not lacking(runs_text([row]), "g=5.0 max_episode_steps=6")
     own, other = labels([Run(run, run_directory.read_config(run), []) for run in (light, usual)])
     assert not lacking(own, "g=5.0")
     assert not lacking(other, "max_episode_steps=6")
