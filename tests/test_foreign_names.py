@@ -74,6 +74,7 @@ MISTAKES = [
     (BOX + "--num-threads 2", "--threads"),
     (BOX + "--env-kwargs g:9.8", "'g=9.8'"),
     (BOX + "--env-kwargs g=9.8 max_episode_steps=5", "--env-kwargs max_episode_steps=5"),
+    ("runs runs g=9.8", "know 'g'; all"),
     (BOX + "--time-limit 5", "--env-kwargs max_episode_steps="),
     (BOX + "--gym-packages gymnasium_robotics", "gymnasium_robotics:FetchReach-v4"),
     (BOX + "-tb logs", "tensorboard --logdir"),

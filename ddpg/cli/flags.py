@@ -179,7 +179,7 @@ def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> N
     if unknown:
         token = next((token for token in unknown if token.startswith("-")), unknown[0])
         word = token.partition("=")[0]
-        hint = _hint(word, [*flags], prog) if word.startswith("-") else _hint_without_flag(token)
+        hint = _hint(word, [*flags], prog) if word.startswith("-") else _hint_without_flag(token, flags)
         raise UsageError(f"{prog} does not know {brief(word)}{hint}; all that it knows: {prog} --help")
 
 
@@ -198,10 +198,11 @@ def _hint(word: str, names: Sequence[str], prog: str) -> str:
     return close.replace("did you mean '", "did you mean '--")
 
 
-def _hint_without_flag(word: str) -> str:
+def _hint_without_flag(word: str, names: Iterable[str]) -> str:
+    """Return a hint about the flag that takes one word, for a word after its first."""
     from ddpg.runs.env_factory import WRAPPERS  # imports gymnasium, which takes a second
 
-    if re.match(r"[^\W\d]\w*=", word):
+    if "env_kwargs" in {*names} and re.match(r"[^\W\d]\w*=", word):
         return f"; --env-kwargs takes one keyword argument, so write --env-kwargs {brief(word, quotes=False)}"
     return f"; --wrap takes one wrapper, so write --wrap {word}" if word in WRAPPERS else ""
 

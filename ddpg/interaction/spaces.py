@@ -49,7 +49,7 @@ def check_observation_space(space: spaces.Space) -> spaces.Box:
         UsageError: if the space is of another kind, or empty.
     """
     if not isinstance(space, spaces.Box):
-        if part := part_without_size(space):
+        if part := unflattenable_part(space):
             raise UsageError(
                 f"observation space {brief(space)} is not a Box, and FlattenObservation cannot make it one: {part} is "
                 "not a fixed number of numbers; translate it, or leave it out, in a gymnasium.ObservationWrapper"
@@ -63,7 +63,7 @@ def check_observation_space(space: spaces.Space) -> spaces.Box:
     return space
 
 
-def part_without_size(space: spaces.Space, place: str = "it") -> str | None:
+def unflattenable_part(space: spaces.Space, place: str = "it") -> str | None:
     """Return the first part of a space that gymnasium cannot flatten, with its place; ``None`` if there is none.
 
     Such a part is a ``Sequence``, which has no fixed size, or of a kind that gymnasium does not know.
@@ -76,7 +76,7 @@ def part_without_size(space: spaces.Space, place: str = "it") -> str | None:
                 return f"{place}, {brief(space)},"
         return None
     for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
-        if found := part_without_size(part, f"its part {key!r}" if place == "it" else f"{place}[{key!r}]"):
+        if found := unflattenable_part(part, f"its part {key!r}" if place == "it" else f"{place}[{key!r}]"):
             return found
     return None
 

@@ -19,7 +19,7 @@ from ddpg.interaction import env_calls
 from ddpg.interaction.action_mask import ActionMask, has_mask
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
-from ddpg.interaction.spaces import part_without_size
+from ddpg.interaction.spaces import unflattenable_part
 from ddpg.interaction.validation import validate_int
 from ddpg.runs import signals
 from ddpg.runs.env_source import EnvSource
@@ -38,8 +38,7 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
     the other wrappers.
 
     Args:
-        source: what it is made from; an id alone stands for an :class:`EnvSource` without wrappers and keyword
-            arguments.
+        source: what it is made from; an id alone, as :meth:`EnvSource.of` takes it.
         rendering: further keyword arguments for ``gymnasium.make``.
 
     Raises:
@@ -47,7 +46,7 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
             environment does not take one of the source's keyword arguments.
         EnvironmentFault: if its module or its constructor raised another exception.
     """
-    env_id, wrappers, kwargs = EnvSource(source) if isinstance(source, str) else source
+    env_id, wrappers, kwargs = EnvSource.of(source)
     for wrapper in wrappers:
         if wrapper == "ClipAction":
             raise UsageError("wrapper 'ClipAction' is not needed: every action stays in its box; leave it out")
@@ -66,7 +65,7 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
             if _is_masked(env):
                 return ActionMask(env)
             space = env.observation_space
-            if isinstance(space, gym.spaces.Dict) and not part_without_size(space):
+            if isinstance(space, gym.spaces.Dict) and not unflattenable_part(space):
                 return supplied.FlattenObservation(env)
             return env  # the agent refuses other spaces by name
     except UsageError:
@@ -187,7 +186,7 @@ def make_training_env(
     Raises:
         UsageError: as :func:`check_vector` and :func:`make_env`; EnvPool is not installed, or has no such environment.
     """
-    source = EnvSource(source) if isinstance(source, str) else source
+    source = EnvSource.of(source)
     n_envs = check_vector(n_envs, vectorization, source.wrappers, source.kwargs)
     if n_envs == 1:
         return make_env(source)

@@ -37,9 +37,18 @@ class EnvSource(NamedTuple):
     kwargs: Mapping[str, Any] = {}
 
     @classmethod
+    def of(cls, source: "EnvSource | str") -> "EnvSource":
+        """Return ``source``; an id alone stands for a source without wrappers and keyword arguments."""
+        return cls(source) if isinstance(source, str) else source
+
+    @classmethod
     def of_run(cls, document: Mapping[str, Any]) -> "EnvSource":
-        """Return the source in a run's ``config.json``."""
-        return cls(document["env_id"], document["wrappers"], document["env_kwargs"])
+        """Return the source in a run's ``config.json``.
+
+        Raises:
+            UsageError: as :func:`checked_kwargs`, if somebody else has written the file.
+        """
+        return cls(document["env_id"], document["wrappers"], checked_kwargs(document["env_kwargs"]))
 
     def flags(self) -> list[str]:
         """Return the flags of ``ddpg train`` that give the wrappers and the keyword arguments."""

@@ -39,7 +39,7 @@ def rendering_env(source: EnvSource | str) -> gym.Env:
         UsageError: as :func:`~ddpg.runs.env_factory.make_env`, or if its metadata name no supported render mode.
         EnvironmentFault: if it cannot be made with the render mode that its metadata name.
     """
-    source = EnvSource(source) if isinstance(source, str) else source
+    source = EnvSource.of(source)
     plain = make_env(source)
     metadata, camera = plain.metadata, _tracking_camera(plain)
     env_calls.close_quietly(plain)

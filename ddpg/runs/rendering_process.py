@@ -116,7 +116,7 @@ class RenderingProcess:
     rate: float
 
     def __init__(self, source: EnvSource | str):
-        self._source = EnvSource(source) if isinstance(source, str) else source
+        self._source = EnvSource.of(source)
         self._env_id = self._source.env_id
         self._rendering = False
 
@@ -236,7 +236,7 @@ def open_renderer(source: EnvSource | str) -> Iterator[Renderer]:
     Raises:
         UsageError, EnvironmentFault: as :func:`rendering_env`.
     """
-    source = EnvSource(source) if isinstance(source, str) else source
+    source = EnvSource.of(source)
     if can_render_in_child(source.env_id):
         with RenderingProcess(source) as renderer:
             yield renderer

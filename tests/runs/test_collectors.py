@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from agent_options import WITHOUT_SLOTS_AND_TARGETS
 from refusals import refuses
 
 from ddpg import DDPGConfig, UsageError, resume, train
@@ -26,10 +27,9 @@ CONFIG = DDPGConfig(
     batch_size=8,
     learning_starts=100,
     updates_per_step=0.1,
-    optimizer="sgd",
-    target="online",
     jit=False,
     buffer_size=2000,
+    **WITHOUT_SLOTS_AND_TARGETS,
 )
 OPTIONS = {"evaluation_episodes": 1, "evaluation_interval": 400, "progress_bar": False, "seed": 0}
 

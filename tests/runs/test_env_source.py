@@ -175,6 +175,11 @@ def test_a_run_records_them_and_they_change_what_is_learned(light, tmp_path):
     assert not lacking(other, "max_episode_steps=6")
 
 
+def test_arguments_in_a_forged_file_are_checked(light):
+    with refuses(UsageError, "render_mode"):
+        EnvSource.of_run(run_directory.read_config(light) | {"env_kwargs": {"render_mode": "human"}})
+
+
 def test_evaluations_and_resumed_runs_have_them(light, tmp_path, capsys):
     assert main(["evaluate", str(light), "--episodes", "2", "--seed", "5", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

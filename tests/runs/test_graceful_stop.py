@@ -16,6 +16,7 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import WITHOUT_SLOTS_AND_TARGETS
 from environments import Walk
 from full_disk import files_no_larger_than
 from refusals import refuses
@@ -37,8 +38,7 @@ CONFIG = DDPGConfig(
     updates_per_step=0.7,
     buffer_size=90,
     jit=False,
-    optimizer="sgd",
-    target="online",
+    **WITHOUT_SLOTS_AND_TARGETS,
 )
 RUN = {"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation_episodes": 2, "progress_bar": False}
 

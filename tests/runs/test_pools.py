@@ -6,6 +6,7 @@ import sys
 import fake_envpool
 import gymnasium as gym
 import pytest
+from agent_options import WITHOUT_SLOTS_AND_TARGETS
 from refusals import refuses
 from remains import assert_same
 
@@ -22,8 +23,7 @@ CONFIG = DDPGConfig(
     updates_per_call=3,
     buffer_size=90,
     jit=False,
-    optimizer="sgd",
-    target="online",
+    **WITHOUT_SLOTS_AND_TARGETS,
 )
 RUN = {
     **{"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation_episodes": 1, "progress_bar": False},
