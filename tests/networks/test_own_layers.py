@@ -156,7 +156,7 @@ def shapes_of_tensorflow_1():
     ids=str,
 )
 def test_shapes_of_tensorflow_1(options, shapes_of_tensorflow_1):
-    agent = filled(DDPG((BOX, ACTIONS), DDPGConfig(**options | SMALL), 0))
+    agent = filled(DDPG((BOX, ACTIONS), DDPGConfig(**options | SMALL | {"adam_beta1": 0.9}), 0))  # SMALL has no Adam
     before = agent.get_parameters()
     agent.update(4)  # includes a step of a delayed actor
     changed = {name.split("/")[0] for name, value in agent.get_parameters().items() if (value != before[name]).any()}

@@ -30,7 +30,7 @@ def small_run(root, steps, *words):
     small["n-critics"] = 1
     options = [word for name, value in small.items() for word in (f"--{name}", str(value))]
     run = ["train", "NoPreset-v0", "--total-timesteps", str(steps), "--no-jit", "--no-progress-bar"]
-    return [*run, *options, "--optimizer", "sgd", *words]
+    return [*run, *options, "--optimizer", "sgd", "--adam-beta1", "0.9", *words]
 
 
 def config_of(*words):
