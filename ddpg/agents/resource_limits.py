@@ -55,7 +55,7 @@ def check_options(
         return FileFault(f"checkpoint {path}: {name}={short_repr(getattr(config, name))} {why}; {_ADVICE}")
 
     observations, actions = map(_flat_size, spaces)
-    row, numbers = _transition_bytes(spaces), sum(array.size for array in variables.values())
+    row, stored, numbers = _drawn_bytes(spaces), _stored_bytes(spaces), sum(array.size for array in variables.values())
     count = sum(len(hidden) for _, hidden in config.described_layers)
     for name, hidden in config.described_layers:
         # Each layer has weights and biases, and so does its copy in the target network.
@@ -78,8 +78,8 @@ def check_options(
     if config.batch_size * config.largest_call * row > MINIBATCHES:
         size = f"{config.largest_call} minibatches of {config.batch_size} transitions of {row} bytes"
         raise refuse("batch_size", f"makes calls of {size}, more than {MINIBATCHES} bytes")
-    if config.buffer_size * row > REPLAY:
-        raise refuse("buffer_size", f"transitions of {row} bytes are more than {REPLAY} bytes")
+    if config.buffer_size * stored > REPLAY:
+        raise refuse("buffer_size", f"transitions of {stored} bytes are more than {REPLAY} bytes")
     for name, _ in _beyond_int32(config):
         raise refuse(name, f"is more than {INTEGER}")
 
@@ -107,11 +107,11 @@ def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows:
     """
     there = memory_limit.memory_limit()
     networks = _network_bytes(config, spaces, learning=rows > 0)
-    row, capacity = _transition_bytes(spaces), config.buffer_size
+    row, capacity = _stored_bytes(spaces), config.buffer_size
     stored = row * min(rows, capacity)
     if networks > there:
         raise _size_error(config, "hidden", "networks and their updates", networks, there)
-    minibatches = config.batch_size * config.largest_call * row
+    minibatches = config.batch_size * config.largest_call * _drawn_bytes(spaces)
     if minibatches > there:
         what = f"the {config.largest_call} minibatches of a call, of {config.batch_size} transitions each"
         raise _size_error(config, "batch_size", what, minibatches, there)
@@ -125,7 +125,7 @@ def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows:
 
 def fitting_buffer(observations: gym.Space, actions: gym.Space) -> int:
     """Return how many transitions fit into half of this machine's memory."""
-    return max(1, memory_limit.memory_limit() // 2 // _transition_bytes((observations, actions)))
+    return max(1, memory_limit.memory_limit() // 2 // _stored_bytes((observations, actions)))
 
 
 def with_fitting_buffer(
@@ -146,9 +146,9 @@ def with_fitting_buffer(
 
 
 def _buffer_that_fits(usual: int, observations: gym.Space, actions: gym.Space) -> tuple[int, str]:
-    row, there = _transition_bytes((observations, actions)), memory_limit.memory_limit()
+    row, there = _stored_bytes((observations, actions)), memory_limit.memory_limit()
     fits = fitting_buffer(observations, actions)
-    if usual <= fits or usual * row <= there:
+    if usual <= fits:
         return usual, ""
     return fits, (
         f"the replay memory holds {fits:,} transitions (--buffer-size {fits}), not {usual:,}: those would need "
@@ -166,10 +166,18 @@ def _size_error(
     )
 
 
-def _transition_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
-    """Return the bytes of a stored transition."""
+def _stored_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
+    """Return the bytes of a transition in the replay memory, which stores each observation once.
+
+    The last s′ of an episode is stored in addition, so episodes of few steps take more.
+    """
     observations, actions = map(_flat_size, spaces)
-    return 2 * observations * stored_dtype(spaces[0]).itemsize + 4 * (actions + 3)
+    return observations * stored_dtype(spaces[0]).itemsize + 4 * (actions + 3)
+
+
+def _drawn_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
+    """Return the bytes of a transition in a minibatch, with s and s′."""
+    return _stored_bytes(spaces) + _flat_size(spaces[0]) * stored_dtype(spaces[0]).itemsize
 
 
 def _network_bytes(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], learning: bool) -> int:

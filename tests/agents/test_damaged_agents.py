@@ -62,7 +62,7 @@ def refused(path, words=""):
         ({"hidden": []}, "hidden=() 1"),
         ({"hidden": [True]}, "hidden"),
         ({"hidden": "4"}, "hidden='4' list"),
-        ({"buffer_size": 2**40}, "buffer_size=1099511627776 32 bytes"),
+        ({"buffer_size": 2**40}, "buffer_size=1099511627776 24 bytes"),
         ({"batch_size": 2**30}, "batch_size=1073741824"),
         ({"updates_per_step": 1e12}, "updates_per_step=1000000000000.0"),
         ({"updates_per_call": 2**16, "batch_size": 2**20}, "batch_size=1048576"),

@@ -110,20 +110,20 @@ def test_channels_keep_the_order_of_stacked_frames():
 
 
 def test_the_default_buffer_size_fits_into_memory(tmp_path, monkeypatch, capsys):
-    """A transition of Racing takes 2 x 96 x 96 x 3 bytes and five numbers; half of 10 GB holds 90,389 of them."""
+    """A transition of Racing takes 96 x 96 x 3 bytes and five numbers; half of 10 GB holds 180,714 of them."""
     monkeypatch.setattr(memory_limit, "memory_limit", lambda: 10 * GB)
     (tmp_path / "options.toml").write_text("buffer_size = 1234")
     for words, size in (
-        (["Racing-v0"], 90_389),
-        (["Racing-v0", "--recipe", "ddpg"], 90_389),
+        (["Racing-v0"], 180_714),
+        (["Racing-v0", "--recipe", "ddpg"], 180_714),
         (["Racing-v0", "--buffer-size", "500"], 500),
         (["Racing-v0", "--config", str(tmp_path / "options.toml")], 1_234),
         (["Tiny-v0"], 1_000_000),
     ):
         assert Train.parse(words, "ddpg train").args[0].buffer_size == size
         err = capsys.readouterr().err
-        assert err.count("\n") == (size == 90_389)
-        assert ("--buffer-size 90389" in err) == (size == 90_389)
+        assert err.count("\n") == (size == 180_714)
+        assert ("--buffer-size 180714" in err) == (size == 180_714)
 
 
 def test_a_failed_allocation_is_a_one_line_error_with_the_largest_size(monkeypatch):

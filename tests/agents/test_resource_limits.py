@@ -9,10 +9,11 @@ from refusals import refuses
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
 from ddpg.agents import resource_limits
 from ddpg.checkpoints import memory_limit
+from ddpg.replay.buffer import ReplayBuffer
 
 SPACES = gym.spaces.Box(-1.0, 1.0, (10,), np.float32), gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 IMAGES = Pixels().observation_space, Pixels().action_space
-ROW = 4 * (10 + 2 + 1 + 10 + 1 + 1)  # s, a, r, s′, terminated, truncated
+ROW = 4 * (10 + 2 + 1 + 1 + 1)  # s, a, r, index of s′, two flags with room to spare
 
 
 @pytest.fixture
@@ -34,9 +35,22 @@ def test_the_rows_that_a_run_fills_must_fit(memory):
     resource_limits.check_memory(small.replace(buffer_size=100), SPACES, rows=10_000)
 
 
-def test_the_size_of_a_row_is_that_of_its_stored_fields(memory):
-    for spaces, row in ((SPACES, ROW), (IMAGES, 2 * 100 + 4 * 6)):
-        assert resource_limits._transition_bytes(spaces) == row
+@pytest.mark.parametrize(("spaces", "row"), [(SPACES, ROW), (IMAGES, 100 + 4 * 6)])
+def test_the_size_of_a_row_is_that_of_its_stored_fields(spaces, row):
+    """The memory stores each observation of an episode once, and a minibatch has s and s′."""
+    observations, actions = spaces
+    stored, drawn = resource_limits._stored_bytes(spaces), resource_limits._drawn_bytes(spaces)
+    assert stored == row
+    assert drawn - stored == np.zeros(observations.shape, observations.dtype).nbytes
+    count, size = 64, resource_limits._flat_size(actions)
+    buffer = ReplayBuffer(count, observations.shape, size, observations.dtype)
+    path = np.arange(count + 1)[(slice(None), *[None] * len(observations.shape))]
+    states = np.broadcast_to(path, (count + 1, *observations.shape)).astype(observations.dtype)
+    ends = np.zeros(count)
+    for step in range(count):
+        one = slice(step, step + 1)
+        buffer.add(states[one], np.zeros((1, size)), [0.0], states[step + 1 : step + 2], ends[one], ends[one])
+    assert 0 <= stored - (buffer.nbytes - (drawn - stored)) / count <= 2
 
 
 def test_networks_must_fit(memory):
@@ -65,7 +79,7 @@ def test_networks_must_fit(memory):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"buffer_size": 10**12}, "buffer_size=1000000000000 32,000.0 GB"),
+        ({"buffer_size": 10**12}, "buffer_size=1000000000000 24,000.0 GB"),
         ({"hidden": (10**7, 10**7)}, "hidden=(10000000 10000000) 3,200,001.0 GB"),
     ],
 )
