@@ -34,6 +34,7 @@ NOT_RUN: dict[str, int] = {
     "docs/environments.md": 1,
     "docs/export.md": 3,
     "docs/how_to/environment.md": 1,
+    "docs/how_to/images.md": 2,
     "docs/how_to/masks.md": 1,
     "docs/how_to/trackers.md": 2,
     "docs/learning.md": 1,

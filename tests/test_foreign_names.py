@@ -171,7 +171,7 @@ MISTAKES = [
     (BOX + "--actor-network mymodule:actor", "--allow-import mymodule"),
     (BOX + "--actor-network mymodule.actor --allow-import mymodule", "module:name"),
     (BOX + "--critic-network cnn", "module:name"),
-    (BOX + "--network mymodule:actor", "DQN"),
+    (BOX + "--network mymodule:actor", "critic_network"),
     (BOX + "--q-network mymodule:q --allow-import mymodule", "--actor-network and --critic-network"),
     (DISCRETE + "--critic-network mymodule:critic --allow-import mymodule", "--q-network"),
     ("tune Pendulum-v1 --algorithm td3", "--recipe td3"),

@@ -19,7 +19,7 @@ PAIRS = [
     (one["python"], one["tensorflow"]) for one in WORKFLOWS["ci"]["jobs"]["tests"]["strategy"]["matrix"]["include"]
 ]
 SETS = {f"python{python}-tensorflow{tensorflow}": ["test"] for python, tensorflow in PAIRS} | {
-    "python3.12-extras": ["test", "docs", "envpool", "minari", "ray", "robotics"],
+    "python3.12-extras": ["test", "docs", "atari", "envpool", "minari", "ray", "robotics"],
     "python3.12-dmc": ["test", "dmc"],
 }
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))

@@ -213,7 +213,7 @@ def _count_weights(
 ) -> int:
     """Return a lower bound of the number of weights of a network with these hidden layers, observations and actions."""
     features = observations
-    if getattr(config, "network", "mlp") == "conv":
+    if config.network == "conv":
         height, width = (*(space.shape or ()), 1, 1)[:2]
         features = 32 * (height // 4) * (width // 4)  # after the convolutions of ddpg.networks.layers.conv
     layers = [features, *hidden, actions]

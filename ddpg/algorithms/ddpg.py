@@ -15,6 +15,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
+import gymnasium as gym
 import tensorflow as tf
 
 from ddpg.algorithms.base import (
@@ -35,7 +36,7 @@ from ddpg.gradients.td import GradientsAndVariables, check_gradients
 from ddpg.networks.actor import ActorNetwork, AveragedActor
 from ddpg.networks.base import Network, optimizer_of
 from ddpg.networks.critic import CategoricalCritic, CriticNetwork, DistributionalCritic
-from ddpg.networks.layers import BLOCKS
+from ddpg.networks.layers import hidden_layers
 from ddpg.networks.own_layers import own_layers
 from ddpg.networks.value import Prediction
 from ddpg.policies.network_policy import ActingNetwork
@@ -154,27 +155,28 @@ def target_step(*networks: Network) -> tf.Operation:
     return tf.group(*[network.target_update() for network in networks])
 
 
-def actor_layers(config: DDPGConfig) -> Callable:
-    """Return the actor's hidden layers: those that ``config`` describes, or the user's own if it holds some."""
-    if own := own_layers("actor_network", config.actor_network):
-        return own
-    return BLOCKS[config.block](config.hidden, config.activation, config.norm)
+def actor_layers(config: DDPGConfig, space: gym.spaces.Box) -> Callable:
+    """Return the actor's hidden layers: those that ``config`` describes, or the user's own if it holds some.
+
+    Args:
+        config: the options.
+        space: of observations.
+    """
+    own = own_layers("actor_network", config.actor_network)
+    return own or hidden_layers(config, space, config.hidden, config.norm)
 
 
-def critic_layers(config: DDPGConfig) -> Callable:
-    """Return a critic's hidden layers: those that ``config`` describes, or the user's own if it holds some."""
-    if own := own_layers("critic_network", config.critic_network):
-        return own
-    return BLOCKS[config.block](
-        config.hidden_of_critics, config.activation, config.norm_of_critics, config.action_layer
-    )
+def critic_layers(config: DDPGConfig, space: gym.spaces.Box) -> Callable:
+    """Return a critic's hidden layers; arguments as for :func:`actor_layers`."""
+    own = own_layers("critic_network", config.critic_network)
+    return own or hidden_layers(config, space, config.hidden_of_critics, config.norm_of_critics, config.action_layer)
 
 
 def make_actor(config: DDPGConfig, spaces: Spaces) -> ActorNetwork:
     """Build the actor that ``config`` describes; arguments as for :meth:`Update.build`."""
     return ActorNetwork(
         *spaces,
-        network=actor_layers(config),
+        network=actor_layers(config, spaces[0]),
         bounding=config.bounding,
         policy_gradient=config.policy_gradient,
         optimizer=optimizer_of(config),
@@ -192,7 +194,7 @@ def make_actor(config: DDPGConfig, spaces: Spaces) -> ActorNetwork:
 def make_critic(config: DDPGConfig, spaces: Spaces) -> CriticNetwork:
     """Build a critic as ``config`` describes it; arguments as for :meth:`Update.build`."""
     options: dict[str, Any] = {
-        "network": critic_layers(config),
+        "network": critic_layers(config, spaces[0]),
         "td_target": config.td_target,
         "optimizer": optimizer_of(config),
         "learning_rate": config.critic_learning_rate,

@@ -6,8 +6,6 @@
 import dataclasses
 from typing import Any, ClassVar
 
-import gymnasium as gym
-import numpy as np
 import tensorflow as tf
 
 from ddpg.algorithms.base import (
@@ -24,7 +22,7 @@ from ddpg.algorithms.base import (
 )
 from ddpg.config.algorithm_options import DQNConfig
 from ddpg.networks.base import optimizer_of
-from ddpg.networks.layers import BLOCKS, conv
+from ddpg.networks.layers import hidden_layers
 from ddpg.networks.own_layers import own_layers
 from ddpg.networks.q_network import QNetwork
 from ddpg.replay.minibatch import Batch
@@ -54,16 +52,7 @@ class DQNUpdate(Update):
     @classmethod
     def build(cls, config: Any, spaces: Spaces) -> "DQNUpdate":
         """See :meth:`Update.build`."""
-        if config.network == "conv":
-            supplied = conv(
-                dense=config.hidden,
-                activation=config.activation,
-                norm=config.norm,
-                scale=1.0 if config.normalize_observations else _image_scale(spaces[0]),
-                block=config.block,
-            )
-        else:
-            supplied = BLOCKS[config.block](config.hidden, config.activation, config.norm)
+        supplied = hidden_layers(config, spaces[0], config.hidden, config.norm)
         network = QNetwork(
             *spaces,
             network=own_layers("q_network", config.q_network) or supplied,
@@ -151,11 +140,3 @@ class DQNUpdate(Update):
         if self._count is None:
             return self.network.target_update()
         return self._count.advance(self.config.target_update_interval, self.network.target_sync)
-
-
-def _image_scale(space: gym.spaces.Box) -> float:
-    """Return the factor of images for :func:`ddpg.networks.layers.conv`: 1/255 for numbers from 0 to 255, otherwise 1.
-
-    Images of dtype uint8 count as such numbers whatever their bounds, other images if their upper bound is 255.
-    """
-    return 1 / 255 if space.dtype == np.uint8 or space.high.max() == 255 else 1.0

@@ -100,8 +100,11 @@ class EnvironmentCommand(Command):
     )
     wrap: tuple[str, ...] = option(
         (),
-        "a wrapper: gymnasium's FlattenObservation, TimeAwareObservation or GrayscaleObservation, or ActionMask, which "
-        "appends info['action_mask'] for DQN",
+        "a wrapper with its arguments, such as 'DelayObservation(delay=2)'; the first is the innermost. Of gymnasium: "
+        "FlattenObservation, TimeAwareObservation, FilterObservation, ReshapeObservation, RescaleObservation, "
+        "DelayObservation, FrameStackObservation, GrayscaleObservation, ResizeObservation, MaxAndSkipObservation, "
+        "RepeatAction, StickyAction, DiscretizeAction, AtariPreprocessing; ActionMask appends info['action_mask'] for "
+        "DQN",
         metavar="WRAPPER",
     )
     env_kwargs: tuple[str, ...] = option(

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import re
+import shlex
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -200,11 +201,11 @@ def _hint(word: str, names: Sequence[str], prog: str) -> str:
 
 def _hint_without_flag(word: str, names: Iterable[str]) -> str:
     """Return a hint about the flag that takes one word, for a word after its first."""
-    from ddpg.runs.env_factory import WRAPPERS  # imports gymnasium, which takes a second
+    from ddpg.runs.wrappers import is_wrapper  # imports gymnasium, which takes a second
 
     if "env_kwargs" in {*names} and re.match(r"[^\W\d]\w*=", word):
         return f"; --env-kwargs takes one keyword argument, so write --env-kwargs {brief(word, quotes=False)}"
-    return f"; --wrap takes one wrapper, so write --wrap {word}" if word in WRAPPERS else ""
+    return f"; --wrap takes one wrapper, so write --wrap {shlex.quote(word)}" if is_wrapper(word) else ""
 
 
 def flag_name(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpg.config.imports import name_of
 from ddpg.config.options import Options, document_options, option
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.policies.noise import NOISES, Noise, make_noise
 from ddpg.policies.schedules import SCHEDULES
 from ddpg.replay.priorities import KINDS
@@ -130,6 +130,9 @@ class AgentConfig(Options):
         "residual: SimBa's residual blocks, one per entry of hidden, which sets the width",
         ("plain", "residual"),
     )
+    network: str = _networks(
+        "mlp", "kind of the hidden layers; conv: two convolutions before them, for images", ("mlp", "conv")
+    )
     output_init: str = _networks(
         "small",
         "initialisation of output layers; small: U(±3e-3), as in DDPG's paper; fan_in: as hidden layers",
@@ -241,6 +244,9 @@ class AgentConfig(Options):
     )
 
     def __post_init__(self):
+        if isinstance(self.network, str) and ":" in self.network:
+            own = " and ".join(name for name in NETWORKS if hasattr(self, name))
+            raise UsageError(f"network={brief(self.network)} must be 'mlp' or 'conv'; layers of your own are {own}")
         super().__post_init__()
         self._check_layers("hidden")
         self._check_fractions("gamma")
@@ -377,14 +383,15 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     )
     actor_network: str | Callable | None = _networks(
         None,
-        "a function of your own that makes the actor's hidden layers; none: made by hidden, activation, norm and block",
+        "a function of your own that makes the actor's hidden layers; none: made by network, hidden, activation, norm "
+        "and block",
         arguments="states",
         metavar="MODULE:NAME",
     )
     critic_network: str | Callable | None = _networks(
         None,
-        "a function of your own that makes the critics' hidden layers; none: made by critic_hidden, activation, "
-        "critic_norm, block and action_layer",
+        "a function of your own that makes the critics' hidden layers; none: made by network, critic_hidden, "
+        "activation, critic_norm, block and action_layer",
         arguments="states, actions",
         metavar="MODULE:NAME",
     )
@@ -524,6 +531,11 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
             layers, name = len(self.hidden_of_critics), "hidden" if self.critic_hidden is None else "critic_hidden"
             below = f"below {layers}, the number of layers in {name}; with layers of your own give critic_network too"
             self._check(self.action_layer < layers, "action_layer", below)
+            if self.action_layer and self.network == "conv":
+                raise UsageError(
+                    f"action_layer={self.action_layer} is for network='mlp'; with 'conv' actions enter after the "
+                    "convolutions; leave it at 0"
+                )
             self._check_residual_critics()
         if self.pre_activation_penalty and self.bounding in ("inverting", "zeroing"):
             raise UsageError(
@@ -564,7 +576,6 @@ class DQNConfig(AgentConfig):
         arguments="states",
         metavar="MODULE:NAME",
     )
-    network: str = _networks("mlp", "kind of Q-network; conv: for images", ("mlp", "conv"))
     action_mask: bool = _exploration(
         False, "the last numbers of each observation are its action mask, as ActionMask appends it; set by that wrapper"
     )

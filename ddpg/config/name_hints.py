@@ -10,7 +10,7 @@ POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
 
 # Arguments of constructors, and options. A name that is an option of the class in question is not looked up here.
 OPTIONS = {
-    "policy": "policies have no names here; hidden=(256, 256) are the layers, network='conv' is DQN's for images",
+    "policy": "policies have no names here; hidden=(256, 256) are the layers, network='conv' is for images",
     "policy_kwargs": "use hidden=(256, 256), activation='relu' and optimizer='adam'; for networks of your own "
     "actor_network= and critic_network=, for DQN q_network=",
     "learning_rate": "use actor_learning_rate and critic_learning_rate",
@@ -86,7 +86,7 @@ _IMPORTS = {
     "use the options normalize_observations and normalize_rewards": "VecNormalize",
     "use gymnasium.make_vec(env_id, num_envs=4), which DDPG takes as it is": "make_vec_env DummyVecEnv SubprocVecEnv",
     "use DDPGConfig(hidden=(256, 256)): policies have no names here": "MlpPolicy MultiInputPolicy",
-    "use DQNConfig(network='conv')": "CnnPolicy",
+    "use the option network='conv'": "CnnPolicy",
 }
 IMPORTS = {name: here for here, names in _IMPORTS.items() for name in names.split()}
 
@@ -284,7 +284,7 @@ _ADVICE: dict[str, str] = {
     _ENV: "env env_id env_name environment environment_id environment_name gym_id task",
     _RUN: "run run_path exp_id model model_path model_name load_path",
     _ALGORITHM: "algo alg agent rl_algorithm",
-    "use --hidden 256 256 for the layers; for images --network conv, which is DQN's": "policy policy_type cnn",
+    "use --hidden 256 256 for the layers; for images --network conv": "policy policy_type cnn",
     "use --hidden 256 256, --activation relu and --optimizer adam": "policy_kwargs network_kwargs",
     _TRACKERS: "wandb_project wandb_project_name wandb_entity wandb_tags wandb_mode wandb_group wandb_name",
     _EVENTS: "tensorboard_log tensorboard tb tb_log tensorboard_dir tb_log_name",
@@ -302,10 +302,12 @@ _ADVICE: dict[str, str] = {
     _NUMBERED: "exp_name experiment_name run_name name uuid tag experiment save_name",
     _OPTIONS_ARE_FLAGS: "hyperparams hyperparameters params hyperparam hparams kwargs",
     _MODULE: "gym_packages env_package",
-    _REGISTER: "frame_stack",
+    "use --wrap 'FrameStackObservation(4)'": "frame_stack n_stack num_stack",
     "use --env-kwargs max_episode_steps=N, the steps after which episodes are truncated": "time_limit "
     "max_episode_steps max_episode_length episode_length max_ep_len",
-    "environments that skip frames take it as an argument: --env-kwargs frame_skip=N": "frame_skip",
+    "use --wrap 'MaxAndSkipObservation(N)', or where the environment itself skips frames --env-kwargs frame_skip=N": (
+        "frame_skip"
+    ),
     "leave it out: the replay memory is in every checkpoint": "save_replay_buffer save_buffer",
     _RESUME: "trained_agent i resume load_model pretrained pretrained_model load continue_training restore",
     "use ddpg tune ENV": "optimize optimize_hyperparameters tune hyperparameter_optimization",

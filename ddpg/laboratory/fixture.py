@@ -114,8 +114,9 @@ class Fixture:
 
     def _build(self, config: DDPGConfig) -> None:
         spaces = self._agent.observation_space, self._agent.actor.action_space
-        self.critic = CriticNetwork(*spaces, network=critic_layers(config))
-        self.actors = {name: ActorNetwork(*spaces, network=actor_layers(config), bounding=name) for name in BOUNDINGS}
+        self.critic = CriticNetwork(*spaces, network=critic_layers(config, spaces[0]))
+        layers = actor_layers(config, spaces[0])
+        self.actors = {name: ActorNetwork(*spaces, network=layers, bounding=name) for name in BOUNDINGS}
         for network in (self.critic, *self.actors.values()):
             self.recorder.listen(network)
         self.batch = self.values.map(lambda field: v1.placeholder(tf.float32, field.shape))

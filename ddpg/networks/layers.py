@@ -6,11 +6,12 @@ Batch renormalisation (Ioffe 2017, arXiv 1702.03275) is implemented as CrossQ's 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
+import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
 from ddpg._tflearn import tflearn
-from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS
+from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS, AgentConfig
 from ddpg.errors import UsageError, brief, choose
 from ddpg.interaction.validation import is_real, validate_float, validate_int
 from ddpg.networks.observer import note_activation
@@ -267,6 +268,29 @@ def conv(
         return head(layer, actions)
 
     return network
+
+
+def hidden_layers(
+    config: AgentConfig, space: gym.spaces.Box, hidden: Sequence[int], norm: str | None, action_layer: int = 0
+) -> Callable[..., tf.Tensor]:
+    """Return the hidden layers that an agent's options describe, of the kind that its option ``network`` names.
+
+    Images are multiplied by 1/255 if their numbers are from 0 to 255: those of dtype uint8 whatever their bounds,
+    others if their upper bound is 255, and none that the agent normalises.
+
+    Args:
+        config: the options ``network``, ``activation``, ``block`` and ``normalize_observations``.
+        space: of observations.
+        hidden: units of the dense layers.
+        norm: their normalisation.
+        action_layer: as for :func:`mlp`.
+    """
+    if config.network == "mlp":
+        return BLOCKS[config.block](hidden, config.activation, norm, action_layer)
+    of_bytes = not config.normalize_observations and (space.dtype == np.uint8 or space.high.max() == 255)
+    return conv(
+        dense=hidden, activation=config.activation, norm=norm, scale=1 / 255 if of_bytes else 1.0, block=config.block
+    )
 
 
 def _images(states: tf.Tensor) -> tf.Tensor:

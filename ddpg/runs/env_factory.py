@@ -16,19 +16,18 @@ from gymnasium import wrappers as supplied
 from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean, format_error, without_opengl
 from ddpg.exports import zoo
 from ddpg.interaction import env_calls
-from ddpg.interaction.action_mask import ActionMask, has_mask
+from ddpg.interaction.action_mask import ActionMask
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.interaction.spaces import unflattenable_part
 from ddpg.interaction.validation import validate_int
 from ddpg.runs import signals
 from ddpg.runs.env_source import EnvSource
+from ddpg.runs.wrappers import check_wrappers, is_masked, wrapped
 from ddpg.workers.worker_options import GUARD, check_main_is_a_file
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 VECTORIZATIONS = ("sync", "async", "envpool")
-# Only wrappers without arguments and without state, so that a name is enough to resume a run.
-WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation", "ActionMask")
 
 
 def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
@@ -47,13 +46,7 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
         EnvironmentFault: if its module or its constructor raised another exception.
     """
     env_id, wrappers, kwargs = EnvSource.of(source)
-    for wrapper in wrappers:
-        if wrapper == "ClipAction":
-            raise UsageError("wrapper 'ClipAction' is not needed: every action stays in its box; leave it out")
-        if wrapper not in WRAPPERS:
-            raise UsageError(
-                f"wrapper {brief(wrapper)} is not one of {', '.join(WRAPPERS)}{did_you_mean(wrapper, WRAPPERS)}"
-            )
+    check_wrappers(wrappers)
     module, name = _module_and_name(env_id)
     try:
         with env_calls.own_directory(), env_calls.ProcessStateGuard():
@@ -61,8 +54,8 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
                 importlib.import_module(module)
             # gymnasium's checker only warns about faults that our own checks refuse.
             env = gym.make(_with_version(name), disable_env_checker=True, **kwargs, **rendering)
-            env = _wrapped(env, wrappers)
-            if _is_masked(env):
+            env = wrapped(env, wrappers)
+            if is_masked(env):
                 return ActionMask(env)
             space = env.observation_space
             if isinstance(space, gym.spaces.Dict) and not unflattenable_part(space):
@@ -146,30 +139,6 @@ def _refuse_zoo_name(env_id: str) -> None:
 def _with_version(name: str) -> str:
     """Return ``dmc/DOMAIN-TASK`` with its version, so that gymnasium need not guess it with a warning."""
     return f"{name}-v0" if name.startswith("dmc/") and f"{name}-v0" in gym.registry else name
-
-
-def _is_masked(env: gym.Env) -> bool:
-    """Return whether observations are a Dict with a mask of discrete actions, which ActionMask flattens."""
-    return has_mask(env.observation_space) and isinstance(env.action_space, gym.spaces.Discrete)
-
-
-def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
-    for wrapper in wrappers:
-        if isinstance(env, ActionMask):
-            raise UsageError(f"wrapper {wrapper!r} would move the mask that ActionMask appends; name ActionMask last")
-        if wrapper == "FlattenObservation" and _is_masked(env):
-            raise UsageError(
-                f"wrapper {wrapper!r} would mix the Dict's 'action_mask' with its other parts; leave it out: "
-                "ActionMask flattens them, and puts the mask last"
-            )
-        # The mask keeps its key until ActionMask reads it.
-        options = {"flatten": False} if wrapper == "TimeAwareObservation" and _is_masked(env) else {}
-        try:
-            env = ActionMask(env) if wrapper == "ActionMask" else getattr(supplied, wrapper)(env, **options)
-        except Exception as error:  # for a space that does not fit gymnasium raises many types, AssertionError too
-            env_calls.close_quietly(env)
-            raise UsageError(f"wrapper {brief(wrapper)} does not fit {env}: {format_error(error)}") from None
-    return env
 
 
 def make_training_env(
@@ -295,27 +264,26 @@ _EXTRAS = {
     "pygame": "video",
     "imageio": "video",
     "envpool": "envpool",
+    "ale_py": "atari",
+    "cv2": "atari",
+    "opencv": "atari",
 }
-_PACKAGES = {"ale_py": "ale-py", "ale-py": "ale-py", "cv2": "opencv-python-headless"}
 
 # Ids without their module, or in the style of older packages: a pattern, the id to write instead, and its package.
 _MODULES = (
     (r"(?:Fetch|Hand|Adroit|AntMaze|PointMaze|FrankaKitchen)\w*-v\d+", "gymnasium_robotics:{0}", "gymnasium_robotics"),
     (r"dm_control/(\w+-\w+)-v\d+", "dmc/{1}", "dm_control"),
-    (r"ALE/\w+-v\d+", "ale_py:{0}", "ale-py"),
-    (r"(\w+?)(?:NoFrameskip|Deterministic)-v\d+", "ale_py:ALE/{1}-v5", "ale-py"),
+    (r"ALE/\w+-v\d+", "ale_py:{0}", "ale_py"),
+    (r"(\w+?)(?:NoFrameskip|Deterministic)-v\d+", "ale_py:ALE/{1}-v5", "ale_py"),
 )
 
 
 def how_to_install(missing: str) -> str:
-    """Return how to install the package that a message says is missing: our extra, or a pip package."""
+    """Return how to install the package that a message says is missing, by our extra if one has it."""
     missing = missing.lower()
     for word, extra in _EXTRAS.items():
         if word in missing:
             return f'install the extra {extra!r}: pip install "ddpg-paths[{extra}]", in a checkout ".[{extra}]"'
-    for word, package in _PACKAGES.items():
-        if word in missing:
-            return f"install it: pip install {package}"
     return "install the package that has it, or write the module's name right"
 
 

@@ -27,7 +27,7 @@ class EnvSource(NamedTuple):
     Attributes:
         env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` and ``dmc/...`` need no
             import.
-        wrappers: names in :data:`ddpg.runs.env_factory.WRAPPERS`, the innermost first.
+        wrappers: names in :data:`ddpg.runs.wrappers.WRAPPERS`, with their arguments, the innermost first.
         kwargs: keyword arguments of the environment's constructor, and ``max_episode_steps``; from
             :func:`checked_kwargs`.
     """

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import os
 import sys
 import warnings
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from ddpg.agents import resource_limits
 from ddpg.agents.learn_loop import OfflineLoop
@@ -97,7 +99,8 @@ def train(
         vectorization: how several environments run: ``"sync"``: in this process; ``"async"``: each in its own process,
             which imports the main module (so your script needs ``if __name__ == "__main__":``); ``"envpool"``:
             EnvPool's environments of that id, in threads, with evaluations in gymnasium's.
-        wrappers: names of gymnasium wrappers in :data:`ddpg.runs.env_factory.WRAPPERS`, the innermost first.
+        wrappers: gymnasium wrappers in :data:`ddpg.runs.wrappers.WRAPPERS`, by name or with their arguments as in
+            ``"FrameStackObservation(stack_size=4)"``, the innermost first.
         env_kwargs: keyword arguments of the environment's constructor, plain values that JSON can hold, and
             ``max_episode_steps``, the steps after which episodes are truncated, -1 for never.
         collector: what steps the environment: ``"local"``: this process; ``"process"``: worker processes on this
@@ -167,8 +170,9 @@ def train(
         if dataset is None and (short := budget_note(name, agent.config, total_timesteps)):
             print_to_stderr(short)
         limit = episode_limit(name, source.kwargs)
-        if note := value_range_note(limit, agent.config):
-            print_to_stderr(f"{name}: {note}")
+        for note in (value_range_note(limit, agent.config), image_note(spaces_of(env)[0], agent.config)):
+            if note:
+                print_to_stderr(f"{name}: {note}")
         cuts = _cuts_episodes(collector, dataset, offline_timesteps)
         usual = default_evaluation_interval(limit, n_envs, total_timesteps, cuts=cuts)
         document = {
@@ -405,6 +409,24 @@ def value_range_note(limit: int | None, config: AgentConfig) -> str:
         return ""
     assert config.gamma is not None  # the agent has replaced None
     return range_note(config.gamma, limit, max(abs(config.v_min), abs(config.v_max)))
+
+
+def image_note(space: gym.Space, config: AgentConfig) -> str:
+    """Return a one-line warning if dense layers would read images, or the empty string.
+
+    Args:
+        space: the observation space.
+        config: the agent's options.
+    """
+    shape = space.shape or ()
+    if space.dtype != np.uint8 or len(shape) < 2 or config.network == "conv" or not config.described_layers:
+        return ""
+    numbers, units = math.prod(shape), config.described_layers[0][1][:1]
+    weights = f", with {numbers * units[0]:,} weights to their first {units[0]} units" if units else ""
+    return (
+        f"observations are images of {'x'.join(map(str, shape))} bytes, and dense layers read them as {numbers:,} "
+        f"separate numbers{weights}; --network conv reads them as images, and --wrap can make them smaller"
+    )
 
 
 def _usual_config(

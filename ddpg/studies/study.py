@@ -66,7 +66,7 @@ class Settings(Options):
     final_episodes: int = option(0, "episodes of the evaluation after training; 0: no such evaluation")
     n_envs: int = option(1, "number of environments stepped together")
     vectorization: str = option("sync", "how several environments are stepped", VECTORIZATIONS)
-    wrappers: tuple[str, ...] = option((), "gymnasium wrappers by name, the innermost first")
+    wrappers: tuple[str, ...] = option((), "gymnasium wrappers by name, with their arguments, the innermost first")
     env_kwargs: tuple[str, ...] = option((), "keyword arguments of the environment, each NAME=VALUE; in TOML a table")
     collector: str = option("local", "who steps the environment", COLLECTORS)
     workers: int | None = option(None, "number of workers, for process and ray")

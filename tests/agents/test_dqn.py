@@ -12,7 +12,6 @@ from environments import Counting, Pixels, Shown
 from refusals import refuses
 
 from ddpg import DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
-from ddpg.algorithms import dqn
 from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.policies.exploration import DiscreteExploration
 from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy
@@ -395,8 +394,8 @@ def test_conv_divides_only_images_up_to_255_by_255():
     for high, dtype, normalized in ((1, np.float32, False), (255, np.float32, True)):
         found = values(high, dtype, pictures / 255, normalize_observations=normalized)
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    scales = [dqn._image_scale(gym.spaces.Box(0, high, (6, 6, 1))) for high in (255, np.inf)]
-    assert scales == [1 / 255, 1.0]
+    np.testing.assert_allclose(values(255, np.float32, pictures), expected, atol=1e-6)
+    np.testing.assert_allclose(values(np.inf, np.float32, pictures / 255), expected, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -6,10 +6,12 @@ import pytest
 import tensorflow as tf
 from refusals import refuses
 
-from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv, evaluate
 from ddpg.agents import resource_limits
 from ddpg.checkpoints import memory_limit
 from ddpg.cli.train import Train
+from ddpg.config.options import from_toml
+from ddpg.config.presets import RECIPES, read_recipe
 from ddpg.learners.graph import UncompiledLearner, XLALearner
 
 GB = 1_000_000_000
@@ -84,6 +86,74 @@ def test_images_train_an_actor_of_a_custom_network():
     assert agent.num_updates == 2
     with refuses(UsageError, "bytes"):
         DDPG(env, config.replace(compiler="native"), seed=0, actor_network=small, critic_network=small).learn(6)
+
+
+class Pointing(gym.Env):
+    """A bright column; the action is to point at it, from -1 at the left to 1 at the right. Episodes of one step."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+    observation_space = gym.spaces.Box(0, 255, (8, 8), np.uint8)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._column = int(self.np_random.integers(8))
+        return self._image(), {}
+
+    def step(self, action):
+        return self._image(), -abs(float(action[0]) - (self._column / 3.5 - 1)), True, False, {}
+
+    def _image(self):
+        image = np.zeros((8, 8), np.uint8)
+        image[:, self._column] = 255
+        return image
+
+
+@pytest.mark.parametrize(
+    "recipe", [name if name == "ddpg" else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES]
+)
+def test_every_recipe_reads_images(recipe):
+    """Both networks get two convolutions, which learn; the critics' dense layers have their own units."""
+    small = {
+        "hidden": (4,),
+        "critic_hidden": (5,),
+        "batch_size": 2,
+        "buffer_size": 50,
+        "learning_starts": 8,
+        "updates_per_call": 1,
+    }
+    fitting = {"network": "conv", "action_layer": 0, "normalize_observations": False, "updates_per_step": 1.0}
+    agent = DDPG(
+        Screen((8, 8), discrete=False),
+        DDPGConfig(**from_toml(DDPGConfig, read_recipe(recipe), recipe) | small | fitting),
+        seed=0,
+    )
+    before = agent.get_parameters()
+    agent.learn(12)  # four updates, one of a delayed actor
+    after = agent.get_parameters()
+    for network, units in (("actor", 4), ("critic", 5)):
+        kernels = {name: value for name, value in before.items() if name.startswith(network) and value.ndim == 4}
+        trained = [name for name, value in kernels.items() if (after[name] != value).any()]
+        assert [kernels[name].shape for name in trained][:2] == [(3, 3, 1, 16), (3, 3, 16, 32)]
+        assert any(value.ndim == 2 and value.shape[1] == units for name, value in before.items() if network in name)
+
+
+@pytest.mark.slow
+def test_ddpg_learns_from_pixels():
+    """Guessing the middle is off by 0.57 on average."""
+    env = Pointing()
+    config = DDPGConfig(network="conv", hidden=(32,), batch_size=32, learning_starts=200, buffer_size=5_000)
+    agent = DDPG(env, config, seed=0)
+    before = evaluate(agent, env, 100, seed=1).returns.mean()
+    agent.learn(3_000)
+    after = evaluate(agent, env, 100, seed=1).returns.mean()
+    assert before < -0.4
+    assert after > -0.15
+
+
+def test_actions_enter_after_the_convolutions():
+    with refuses(UsageError, "action_layer=1 'conv' 0"):
+        DDPGConfig(network="conv", action_layer=1)
 
 
 @pytest.mark.parametrize(
