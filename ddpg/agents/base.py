@@ -21,6 +21,7 @@ from ddpg.config import name_hints
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError, brief, format_error
 from ddpg.interaction import spaces
+from ddpg.interaction.action_repeat import decisions_of
 from ddpg.interaction.actions import Actions, BoxActions, finite_outputs, unbatch
 from ddpg.interaction.transitions import Transitions, check_transition, check_transitions
 from ddpg.interaction.validation import validate_bool, validate_float, validate_int
@@ -464,7 +465,7 @@ def _with_networks(config: AgentConfig, networks: Mapping[str, Any]) -> AgentCon
 
 
 def _with_default_gamma(config: AgentConfig, env: Any) -> AgentConfig:
-    """Return ``config``, with γ = 1 − 5/T clipped to [0.95, 0.995] if it has none; T is the steps of an episode.
+    """Return ``config``, with γ = 1 − 5/T clipped to [0.95, 0.995] if it has none; T is an episode's actions.
 
     The rule of Hansen, Su & Wang 2024 (TD-MPC2, arXiv 2310.16828, appendix): the horizon 1/(1 − γ) is a fifth of T.
 
@@ -473,7 +474,8 @@ def _with_default_gamma(config: AgentConfig, env: Any) -> AgentConfig:
     """
     if config.gamma is not None:
         return config
-    steps = getattr(_env_spec(env), "max_episode_steps", None)
+    spec = _env_spec(env)
+    steps = None if spec is None else decisions_of(spec)
     if not steps:
         raise UsageError(
             "gamma=none is taken from the environment's max_episode_steps, which it does not have; give gamma a number"

@@ -89,6 +89,18 @@ def wrapped(env: gym.Env, texts: Sequence[str]) -> gym.Env:
     return env
 
 
+def name_and_arguments(text: str) -> tuple[str, dict[str, Any]]:
+    """Return a wrapper's name and all of its arguments by name, with gymnasium's defaults for those not given.
+
+    Raises:
+        UsageError: as :func:`check_wrappers`.
+    """
+    make, named = _class_and_arguments(text)
+    bound = inspect.signature(make).bind(None, *named.args, **named.kwargs)
+    bound.apply_defaults()
+    return named.name, dict([*bound.arguments.items()][1:])
+
+
 def is_masked(env: gym.Env) -> bool:
     """Return whether observations are a Dict with a mask of discrete actions, which ActionMask flattens."""
     return has_mask(env.observation_space) and isinstance(env.action_space, gym.spaces.Discrete)

@@ -1,5 +1,6 @@
 """Wrappers by name and arguments: each of them, in training, in evaluations and in resumed runs."""
 
+import dataclasses
 import importlib
 import json
 
@@ -10,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refuses
 
-from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
+from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError, resume, train
 from ddpg.agents.off_policy import load_agent
 from ddpg.cli.main import main
 from ddpg.runs import run_directory
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.env_source import EnvSource
+from ddpg.runs.episode_limits import episode_limit
 from ddpg.runs.tables import read_table
 from ddpg.runs.training import image_note
 from ddpg.runs.wrappers import WRAPPERS, check_wrappers, wrapped
@@ -137,6 +139,7 @@ def test_runs_with_every_wrapper_are_resumed_exactly(name, tmp_path):
     parts = train(env_id, config, root=tmp_path / "parts", total_timesteps=2 * length, **given)
     document = run_directory.read_config(parts)
     assert document["wrappers"] == [text]
+    assert document["episode_limit"] == length
     resume(parts, total_timesteps=4 * length, progress_bar=False, allow_import=["ale_py"])
     first, second = (read_table(run / "episodes.csv") for run in (whole, parts))
     assert [row["return"] for row in first] == [row["return"] for row in second]
@@ -192,6 +195,37 @@ def test_the_first_wrapper_is_the_innermost():
     assert stacked.observation_space.shape == (2, 8, 8)
     with refuses(UsageError, "GrayscaleObservation"):
         wrapped(Signs("image"), ["FrameStackObservation(2)", "GrayscaleObservation"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "kwargs", "limit"),
+    [
+        ([], {}, 999),
+        (["MaxAndSkipObservation"], {}, 250),
+        (["MaxAndSkipObservation(3)", "FrameStackObservation(2)", "MaxAndSkipObservation(skip=2)"], {}, 167),
+        (["MaxAndSkipObservation"], {"max_episode_steps": 10}, 3),
+        (["MaxAndSkipObservation"], {"max_episode_steps": -1}, None),
+        (["AtariPreprocessing"], {}, 250),
+        (["DelayObservation(2)"], {}, 999),
+    ],
+)
+def test_time_limits_count_the_agents_steps(texts, kwargs, limit):
+    name = "MountainCarContinuous-v0"
+    assert episode_limit(name, texts, kwargs) == limit
+    if "AtariPreprocessing" not in texts and limit is not None:
+        env = make_env(EnvSource(name, texts, kwargs))
+        agent = DDPG(env, DDPGConfig(**SMALL, gamma=None), seed=0)
+        assert agent.config.gamma == min(max(1 - 5 / limit, 0.95), 0.995)
+        env.reset(seed=0)
+        assert [env.step(np.float32([0]))[3] for _ in range(limit)] == [False] * (limit - 1) + [True]
+
+
+def test_registered_wrappers_count_too():
+    repeated = gym.wrappers.MaxAndSkipObservation(gym.make("MountainCarContinuous-v0"), skip=2)
+    spec = dataclasses.replace(repeated.spec, id="wrapped/Repeated-v0")
+    gym.register(**{name: getattr(spec, name) for name in ("id", "entry_point", "max_episode_steps")})
+    gym.registry["wrapped/Repeated-v0"].additional_wrappers = spec.additional_wrappers
+    assert episode_limit("wrapped/Repeated-v0", ["MaxAndSkipObservation(5)"]) == 100
 
 
 def test_what_opencv_lacks_is_said(monkeypatch):
