@@ -474,9 +474,7 @@ def _with_default_gamma(config: AgentConfig, env: Any) -> AgentConfig:
     """
     if config.gamma is not None:
         return config
-    spec = _env_spec(env)
-    steps = None if spec is None else decisions_of(spec)
-    if not steps:
+    if not (steps := decisions_of(_env_spec(env))):
         raise UsageError(
             "gamma=none is taken from the environment's max_episode_steps, which it does not have; give gamma a number"
         )

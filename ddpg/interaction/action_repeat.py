@@ -27,6 +27,6 @@ def decisions(limit: int | None, wrappers: Iterable[tuple[str, Mapping[str, Any]
 
 
 def decisions_of(spec: Any) -> int | None:
-    """Return the same for an environment's ``spec``, which may have wrappers; ``None`` without a time limit."""
-    wrappers = ((one.name, one.kwargs or {}) for one in spec.additional_wrappers)
-    return decisions(spec.max_episode_steps, wrappers)
+    """Return the same for an environment's ``spec``, which may lack both; ``None`` without a time limit."""
+    wrappers = ((one.name, one.kwargs or {}) for one in getattr(spec, "additional_wrappers", ()))
+    return decisions(getattr(spec, "max_episode_steps", None), wrappers)
