@@ -335,7 +335,7 @@ def test_docstrings_describe_every_option_with_its_default(kind):
 def test_a_run_records_its_wrappers(tmp_path, capsys):
     pytest.importorskip("pygame")
     gym.register("Brief-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=5)
-    arguments = ["--wrap", "FlattenObservation", "--wrap", "TimeAwareObservation", "--total-timesteps", "12"]
+    arguments = ["--wrap", "FrameStackObservation(2)", "--wrap", "FlattenObservation", "--total-timesteps", "12"]
     arguments += ["--recipe", "ddpg"]
     small = ["--evaluation-episodes", "1", "--root", str(tmp_path), "--json", "--no-progress-bar", *SMALL]
     assert main(["train", "Brief-v0", *arguments, *small, "--n-envs", "2"]) == 0
@@ -346,7 +346,7 @@ def test_a_run_records_its_wrappers(tmp_path, capsys):
     assert main(["resume", run, "--total-timesteps", "14", "--no-progress-bar"]) == 0
     assert main(["evaluate", run, "--episodes", "2", "--json"]) == 0
     assert main(["record", run]) == 0
-    assert checkpoint.read(checkpoint.find(run))[0]["observation_space"]["shape"] == [4]  # with the time step
+    assert checkpoint.read(checkpoint.find(run))[0]["observation_space"]["shape"] == [6]
 
 
 def test_a_module_in_the_working_directory_is_found(tmp_path, monkeypatch, capsys):
