@@ -30,6 +30,7 @@ _ADVICE = {
     "RescaleAction": "is not needed: agents act in [-1, 1], scaled to the box; leave it out",
     "NormalizeObservation": "is an option of the agent: --normalize-observations",
     "NormalizeReward": "is an option of the agent: --normalize-rewards",
+    "ClipReward": "would change what evaluations report; the agent has options: --normalize-rewards, --rescale-rewards",
     "TimeLimit": "is an argument of the environment: --env-kwargs max_episode_steps=N",
 }
 
@@ -65,21 +66,18 @@ def wrapped(env: gym.Env, texts: Sequence[str]) -> gym.Env:
         gymnasium.error.DependencyNotInstalled: if a wrapper needs a package that is not there, such as OpenCV.
     """
     for text in texts:
-        make, named = _class_and_arguments(text)
+        make, name, bound = _class_and_arguments(text)
         if isinstance(env, ActionMask):
+            raise UsageError(f"wrapper {name!r} would move the mask that ActionMask appends; name ActionMask last")
+        if is_masked(env) and name == "FlattenObservation":
             raise UsageError(
-                f"wrapper {named.name!r} would move the mask that ActionMask appends; name ActionMask last"
-            )
-        kwargs = dict(named.kwargs)
-        if is_masked(env) and named.name == "FlattenObservation":
-            raise UsageError(
-                f"wrapper {named.name!r} would mix the Dict's 'action_mask' with its other parts; leave it out: "
+                f"wrapper {name!r} would mix the Dict's 'action_mask' with its other parts; leave it out: "
                 "ActionMask flattens them, and puts the mask last"
             )
-        if is_masked(env) and named.name == "TimeAwareObservation":
-            kwargs.setdefault("flatten", False)  # the mask keeps its key until ActionMask reads it
+        if is_masked(env) and name == "TimeAwareObservation":
+            bound.arguments.setdefault("flatten", False)  # the mask keeps its key until ActionMask reads it
         try:
-            env = make(env, *named.args, **kwargs)
+            env = make(env, *bound.args[1:], **bound.kwargs)
         except gym.error.DependencyNotInstalled:
             env_calls.close_quietly(env)
             raise
@@ -95,10 +93,9 @@ def name_and_arguments(text: str) -> tuple[str, dict[str, Any]]:
     Raises:
         UsageError: as :func:`check_wrappers`.
     """
-    make, named = _class_and_arguments(text)
-    bound = inspect.signature(make).bind(None, *named.args, **named.kwargs)
+    _, name, bound = _class_and_arguments(text)
     bound.apply_defaults()
-    return named.name, dict([*bound.arguments.items()][1:])
+    return name, dict([*bound.arguments.items()][1:])  # without the environment
 
 
 def is_masked(env: gym.Env) -> bool:
@@ -111,7 +108,8 @@ def is_wrapper(text: str) -> bool:
     return text.partition("(")[0] in WRAPPERS
 
 
-def _class_and_arguments(text: str) -> tuple[Callable[..., gym.Env], _Named]:
+def _class_and_arguments(text: str) -> tuple[Callable[..., gym.Env], str, inspect.BoundArguments]:
+    """Return a wrapper's class, its name, and the arguments that the text gives, after a place for the environment."""
     named = _named(text)
     if named.name in _ADVICE:
         raise UsageError(f"wrapper {named.name!r} {_ADVICE[named.name]}")
@@ -125,12 +123,11 @@ def _class_and_arguments(text: str) -> tuple[Callable[..., gym.Env], _Named]:
         raise UsageError(f"wrapper {named.name!r} is not in gymnasium {gym.__version__}; install a newer version")
     signature = inspect.signature(made)
     try:
-        signature.bind(None, *named.args, **named.kwargs)
+        return made, named.name, signature.bind(None, *named.args, **named.kwargs)
     except TypeError as error:
         parameters = [str(one) for one in [*signature.parameters.values()][1:]]
         takes = f"takes ({', '.join(parameters)})" if parameters else "takes no arguments"
         raise UsageError(f"wrapper {brief(text)}: {error}; {named.name} {takes}") from None
-    return made, named
 
 
 def _named(text: str) -> _Named:

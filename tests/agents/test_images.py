@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from agent_options import PATHS
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv, evaluate
@@ -12,6 +13,7 @@ from ddpg.checkpoints import memory_limit
 from ddpg.cli.train import Train
 from ddpg.config.options import from_toml
 from ddpg.config.presets import RECIPES, read_recipe
+from ddpg.exports.export import FORMATS
 from ddpg.learners.graph import UncompiledLearner, XLALearner
 
 GB = 1_000_000_000
@@ -136,6 +138,39 @@ def test_every_recipe_reads_images(recipe):
         trained = [name for name, value in kernels.items() if (after[name] != value).any()]
         assert [kernels[name].shape for name in trained][:2] == [(3, 3, 1, 16), (3, 3, 16, 32)]
         assert any(value.ndim == 2 and value.shape[1] == units for name, value in before.items() if network in name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("option", "path"), PATHS, ids=lambda value: str(value))
+def test_every_gradient_path_learns_from_images(option, path, tmp_path):
+    """Both drivers make the same updates, and a loaded agent acts as the saved one."""
+    base = {"network": "conv", "hidden": (4,), "batch_size": 2, "buffer_size": 50, "learning_starts": 8}
+    config = DDPGConfig(**base, **{option: path}, updates_per_call=1, jit=False)
+    drivers = [config] if path == "placeholder" else [config, config.replace(jit=True, compiler="xla")]
+    agents = [DDPG(Screen((8, 8), discrete=False), each, seed=0) for each in drivers]
+    for agent in agents:
+        agent.learn(12)
+        assert agent.num_updates == 4
+    for name, value in agents[0].get_parameters().items():
+        np.testing.assert_allclose(agents[-1].get_parameters()[name], value, atol=1e-5, err_msg=name)
+    agents[0].save(tmp_path / "saved")
+    image = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
+    loaded = DDPG.load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.predict(image)[0], agents[0].predict(image)[0])
+
+
+@pytest.mark.parametrize(
+    "format", [name if name == "savedmodel" else pytest.param(name, marks=pytest.mark.slow) for name in FORMATS]
+)
+def test_convolutional_policies_are_exported_or_refused_by_the_op(format, tmp_path):
+    if format == "onnx":
+        pytest.importorskip("tf2onnx")
+    agent = DDPG(Screen((8, 8), discrete=False), DDPGConfig(network="conv", hidden=(4,), jit=False), seed=0)
+    if format in ("savedmodel", "tflite", "onnx"):
+        assert agent.export(tmp_path / "policy", format=format).exists()
+    else:
+        with refuses(UsageError, "Conv2D savedmodel tflite onnx"):
+            agent.export(tmp_path / "policy", format=format)
 
 
 @pytest.mark.slow

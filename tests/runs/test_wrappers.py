@@ -157,6 +157,7 @@ def test_the_examples_are_those_of_the_registry():
     [
         ("FrameStack", "'FrameStack' 'FrameStackObservation'?"),
         ("NormalizeObservation", "'NormalizeObservation' --normalize-observations"),
+        ("ClipReward(-1, 1)", "'ClipReward' --normalize-rewards"),
         ("TimeLimit(max_episode_steps=5)", "'TimeLimit' max_episode_steps"),
         ("FrameStackObservation", "stack_size"),
         ("FrameStackObservation(4, frames=2)", "frames stack_size"),
