@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddpg.compiler import codegen_gemm_amx, codegen_gemm_bfloat16
+from ddpg.compiler.codegen_convolution import ConvolutionFunctions, transpose_function
 from ddpg.compiler.codegen_elementwise import DECLARATIONS, ElementwiseFunction, buffer_name, concat_function
 from ddpg.compiler.codegen_gemm import Float32GemmFunctions, GemmFunctions, RegisterFile
 from ddpg.compiler.codegen_gemm_amx import AMXGemmFunctions, SplitAMXGemmFunctions
 from ddpg.compiler.codegen_gemm_bfloat16 import BFloat16GemmFunctions
-from ddpg.compiler.ir import Node
+from ddpg.compiler.ir import CONVOLUTIONS, Node
 from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
 from ddpg.compiler.memory_plan import MemoryPlan, plan_scratch, round_to_cache_lines
 from ddpg.compiler.parallel import BARRIER, AccessRanges, ParallelShards, SerialShards, split_evenly
@@ -17,12 +18,20 @@ from ddpg.compiler.schedule import FusedLoop, Kernel
 ENTRY, SERIAL_ENTRY = "run", "run_serial"
 MIN_SHARED = 4096  # elements times buffers: a smaller flat loop is faster on one thread
 MIN_SHARED_ROWS = 16  # a loop over fewer rows is faster on one thread
+MOVES = {"concat": concat_function, "transpose": transpose_function}
 
 
 def gemm_key(matmul: Node) -> tuple[tuple[int, int, int], tuple[bool, bool]]:
     """Return a product's properties that determine its code: rows, columns, inner size, and transposed inputs."""
     rows, columns = matmul.shape
     return (rows, columns, matmul.inputs[0].shape[0 if matmul.detail[0] else 1]), matmul.detail
+
+
+def shared_parts(kernel: Node) -> int:
+    """Return the number of equal parts of a kernel's result that are split among workers: its rows, or its images."""
+    if kernel.kind == "transpose":
+        return kernel.detail[0][0]
+    return kernel.detail.images[0] if kernel.kind in ("convolution", "image_gradient") else kernel.shape[0]
 
 
 class UpdateKind(NamedTuple):
@@ -53,8 +62,9 @@ class Module:
     Attributes:
         kinds, plan, fields, workers: as given.
         loops: the functions of fused loops, by ``id`` of the kernel.
-        concats: the names of the functions of concatenations, by ``id`` of the kernel.
+        moves: the names of the functions that concatenate or transpose, by ``id`` of the kernel.
         matmuls: the names of the functions of matrix products, by :func:`gemm_key`.
+        convolutions: the names of the functions of convolutions and their gradients, by kind and sizes.
         scratch: memory for packing and partial sums, after the plan's memory.
         size: of the block in floats, including the plan's and the scratch memory.
         text: the module as LLVM text.
@@ -71,8 +81,9 @@ class Module:
     ):
         self.kinds, self.plan, self.fields, self.workers = kinds, plan, fields, workers
         self.loops: dict[int, ElementwiseFunction] = {}
-        self.concats: dict[int, str] = {}
+        self.moves: dict[int, str] = {}
         self.matmuls: dict[tuple, str] = {}
+        self.convolutions: dict[tuple, str] = {}
         declarations = [DECLARATIONS]
         gemm_functions: type[GemmFunctions] = Float32GemmFunctions
         if precision != "float32":
@@ -81,13 +92,19 @@ class Module:
             if machine.amx:
                 declarations.append(codegen_gemm_amx.DECLARATIONS)
                 gemm_functions = AMXGemmFunctions if precision == "bfloat16" else SplitAMXGemmFunctions
-        gemms, concats = [], []
+        gemms: list[GemmFunctions | ConvolutionFunctions] = []
+        moves = []
         for index, kernel in enumerate(kernel for kind in kinds for kernel in kind.kernels):
             if isinstance(kernel, FusedLoop):
                 self.loops[id(kernel)] = ElementwiseFunction(f"loop{index}", kernel, plan)
-            elif kernel.kind == "concat":
-                self.concats[id(kernel)] = name = f"concat{index}"
-                concats.append(concat_function(name, kernel))
+            elif kernel.kind in MOVES:
+                self.moves[id(kernel)] = name = f"{kernel.kind}{index}"
+                moves.append(MOVES[kernel.kind](name, kernel))
+            elif kernel.kind in CONVOLUTIONS:
+                if (sizes := (kernel.kind, kernel.detail)) not in self.convolutions:
+                    self.convolutions[sizes] = name = f"{kernel.kind}{len(self.convolutions)}"
+                    parts = [high - low for low, high in split_evenly(shared_parts(kernel), workers)]
+                    gemms.append(ConvolutionFunctions(name, *sizes, machine, parts))
             elif (key := gemm_key(kernel)) not in self.matmuls:
                 self.matmuls[key] = name = f"matmul{len(self.matmuls)}"
                 rows = [high - low for low, high in split_evenly(kernel.shape[0], workers)]
@@ -99,7 +116,7 @@ class Module:
         entries = entry_functions(ENTRY, self, parallel=workers > 1)
         if workers > 1:
             entries += entry_functions(SERIAL_ENTRY, self, parallel=False)
-        functions = [*(loop.text for loop in self.loops.values()), *concats, *(gemm.text for gemm in gemms)]
+        functions = [*(loop.text for loop in self.loops.values()), *moves, *(gemm.text for gemm in gemms)]
         self.text = "\n\n".join([*declarations, BARRIER, *functions, *entries])
 
 
@@ -153,10 +170,12 @@ class UpdateFunction:
         for kernel in kind.kernels:
             if isinstance(kernel, FusedLoop):
                 self._loop(kernel)
-            elif kernel.kind == "concat":
-                self._concat(kernel)
-            else:
+            elif kernel.kind == "matmul":
                 self._matmul(kernel)
+            elif kernel.kind in CONVOLUTIONS:
+                self._convolution(kernel)
+            else:
+                self._move(kernel)
         outputs = [output for output in (*kind.sums, *kind.kept) if output.kind != "literal"]
         self._shards.synchronize([[access for output in outputs for access in self._ranges.whole(output)]])
         with self._shards.only_first():
@@ -216,12 +235,12 @@ class UpdateFunction:
                 value = main.add(f"fadd float {value}, {main.load(other, index)}")
             main.store(value, result, index)
 
-    def _concat(self, kernel: Node) -> None:
-        name, rows = self._module.concats[id(kernel)], kernel.shape[0]
-        bounds = split_evenly(rows, self._module.workers)
-        self._shards.synchronize([self._ranges.rows(kernel, kernel.inputs, low, high) for low, high in bounds])
+    def _move(self, kernel: Node) -> None:
+        name, count = self._module.moves[id(kernel)], shared_parts(kernel)
+        bounds = split_evenly(count, self._module.workers)
+        self._shards.synchronize([self._ranges.parts(kernel, kernel.inputs, count, low, high) for low, high in bounds])
         addresses = self._addresses(kernel)
-        for _, low, high in self._shards.each(rows):
+        for _, low, high in self._shards.each(count):
             self._call(name, addresses, (low, high))
 
     def _matmul(self, kernel: Node) -> None:
@@ -232,17 +251,47 @@ class UpdateFunction:
         read_whole = [other] if by_rows else [one, other]
         whole = [access for source in read_whole for access in self._ranges.whole(source)]
         bounds = split_evenly(rows, self._module.workers)
-        self._shards.synchronize([[*self._ranges.rows(kernel, by_rows, low, high), *whole] for low, high in bounds])
+        self._shards.synchronize(
+            [[*self._ranges.parts(kernel, by_rows, rows, low, high), *whole] for low, high in bounds]
+        )
         a, b, c = self._addresses(kernel)
         for worker, low, high in self._shards.each(rows):
             first = low if kernel.detail[0] else main.times(low, one.shape[1])
             pointers = [main.at(a, first), b, main.at(c, main.times(low, columns)), self._packed(worker)]
-            counts = {high - low for low, high in bounds}
-            if isinstance(low, int) and isinstance(high, int):
-                counts = {high - low}
-            for count in sorted(counts):
-                with main.when(f"icmp eq i64 {main.add(f'sub i64 {high}, {low}')}, {count}"):
-                    self._call(f"{name}.{count}", pointers)
+            self._call_for_size(name, bounds, (low, high), pointers)
+
+    def _convolution(self, kernel: Node) -> None:
+        count, read_by_parts = shared_parts(kernel), []
+        if kernel.kind == "convolution":
+            read_by_parts = [kernel.inputs[0]]
+        elif kernel.kind == "image_gradient":
+            read_by_parts = [kernel.inputs[1]]
+        read_whole = [source for source in kernel.inputs if source not in read_by_parts]
+        whole = [access for source in read_whole for access in self._ranges.whole(source)]
+        bounds = split_evenly(count, self._module.workers)
+        self._shards.synchronize(
+            [[*self._ranges.parts(kernel, read_by_parts, count, low, high), *whole] for low, high in bounds]
+        )
+        name, addresses = self._module.convolutions[kernel.kind, kernel.detail], self._addresses(kernel)
+        for worker, low, high in self._shards.each(count):
+            self._call_for_size(name, bounds, (low, high), [*addresses, self._packed(worker)], (low,))
+
+    def _call_for_size(
+        self,
+        name: str,
+        bounds: Sequence[tuple[int, int]],
+        shard: tuple[str | int, str | int],
+        pointers: Sequence[str],
+        numbers: Sequence[str | int] = (),
+    ) -> None:
+        """Call the function for a shard of this size; ``bounds`` are those of all shards."""
+        low, high = shard
+        counts = {high - low for low, high in bounds}
+        if isinstance(low, int) and isinstance(high, int):
+            counts = {high - low}
+        for count in sorted(counts):
+            with self._main.when(f"icmp eq i64 {self._main.add(f'sub i64 {high}, {low}')}, {count}"):
+                self._call(f"{name}.{count}", pointers, numbers)
 
     def _add_to_sum(self, output: Node, index: int) -> None:
         """Add a scalar output to its sum over the updates."""

@@ -3,7 +3,9 @@
 C = A·B is computed in tiles of some rows by some columns of C, which stay in registers during the loop over the inner
 dimension. The columns of B that a tile needs are packed first, so that they are contiguous and fill whole vectors; if
 one tile has all rows, B is read only once, in place. Numbers of A are read one at a time, so a transposed A is read in
-place too. (K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
+place too. Large products, such as those of a convolution's patches, are computed in blocks of rows and of the inner
+dimension that stay in the cache.
+(K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
 """
 
 import abc
@@ -13,6 +15,8 @@ from collections.abc import Iterable
 from ddpg.compiler.llvm_builder import ELEMENTWISE, FunctionBuilder
 
 BLOCK = 8  # rows and columns of a block that is transposed in registers
+LARGE = 1024  # rows, or numbers along the inner dimension, up to which a product is one block
+BLOCK_ROWS, BLOCK_INNER = 128, 128  # of the blocks of a larger product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +63,7 @@ class GemmFunctions(abc.ABC):
         transposed: whether A and B are given transposed.
         machine: the machine's registers.
         parts: the numbers of rows N.
+        adds: whether the product is added to C, instead of written there (float32 only).
 
     Attributes:
         text: the functions.
@@ -72,8 +77,9 @@ class GemmFunctions(abc.ABC):
         transposed: tuple[bool, bool],
         machine: RegisterFile,
         parts: Iterable[int],
+        adds: bool = False,
     ):
-        self._machine = machine
+        self._machine, self._adds = machine, adds
         self._rows, self._columns, self._inner = shape
         self._transposed, self._other_transposed = transposed
         self._texts: dict[str, str] = {}
@@ -96,49 +102,77 @@ class Float32GemmFunctions(GemmFunctions):
     """A product of float32 numbers: columns of B are packed, A is read in place."""
 
     def _floats_to_pack(self, rows: int) -> int:
-        return self._inner * self._machine.panel_of(rows)
+        heights = [height for _, height, _ in _blocks(rows, BLOCK_ROWS)]
+        return _blocks(self._inner, BLOCK_INNER)[0][1] * max(map(self._machine.panel_of, heights))
 
     def _write(self, name: str, rows: int) -> None:
+        down, along = _blocks(rows, BLOCK_ROWS), _blocks(self._inner, BLOCK_INNER)
+        if len(down) == len(along) == 1:
+            self._texts[name] = self._block_function(name, rows, self._inner, self._adds)
+            return
+        lines = FunctionBuilder()
+        for high, height, top in down:
+            with lines.loop(0, high) as index:
+                row = lines.add(f"add nsw i64 {lines.times(index, height)}, {top}")
+                for deep, depth, start in along:
+                    adds = self._adds or start > 0
+                    block = f"{name}.{height}x{depth}{'.adds' * adds}"
+                    if block not in self._texts:
+                        self._texts[block] = self._block_function(block, height, depth, adds)
+                    with lines.loop(0, deep) as other:
+                        inner = lines.add(f"add nsw i64 {lines.times(other, depth)}, {start}")
+                        a = lines.at("%a", self._place_in_a(lines, row, inner))
+                        b = lines.at("%b", lines.times(inner, 1 if self._other_transposed else self._columns))
+                        c = lines.at("%c", lines.times(row, self._columns))
+                        lines.do(f"call void @{block}(ptr {a}, ptr {b}, ptr {c}, ptr %packed)")
+        self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
+
+    def _place_in_a(self, lines: FunctionBuilder, row: str | int, inner: str | int) -> str:
+        apart, inner_apart = (1, self._rows) if self._transposed else (self._inner, 1)
+        return lines.add(f"add nsw i64 {lines.times(row, apart)}, {lines.times(inner, inner_apart)}")
+
+    def _block_function(self, name: str, rows: int, depth: int, adds: bool) -> str:
+        """Compute ``rows`` rows of C, or, if it ``adds``, add to them; ``depth`` is the inner dimension."""
         lines, panel = FunctionBuilder(), self._machine.panel_of(rows)
         with lines.loop(0, self._columns // panel) as index:
-            self._panel(lines, f"{name}.panel", rows, lines.times(index, panel), panel)
+            self._panel(lines, f"{name}.panel", (rows, panel, depth), lines.times(index, panel), adds)
         start = self._columns // panel * panel
         while start < self._columns:
             # If B is read in place, columns beyond the last belong to the next row; packed ones only pad a vector.
             rest = min(self._columns - start, panel)
             width = rest if self._packs(rows) else 1 << (rest.bit_length() - 1)
-            self._panel(lines, f"{name}.panel", rows, start, width)
+            self._panel(lines, f"{name}.panel", (rows, width, depth), start, adds)
             start += width
-        self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
+        return lines.function(name, ("a", "b", "c", "packed"))
 
     def _packs(self, rows: int) -> bool:
         """Return whether columns of B are packed for ``rows`` rows of C."""
         return self._other_transposed or sum(count for count, _, _ in tiles_of(rows, self._machine.rows)) > 1
 
-    def _panel(self, lines: FunctionBuilder, name: str, rows: int, column: str | int, width: int) -> None:
-        """Compute ``width`` columns of C from ``column`` on."""
+    def _panel(self, lines: FunctionBuilder, name: str, shape: tuple[int, int, int], column: str | int, adds: bool):
+        """Compute a panel of C, of ``shape`` (rows, width, inner dimension), from ``column`` on."""
         source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
-        name = f"{name}{width}"
+        name = f"{name}{shape[1]}"
         if name not in self._texts:
-            self._texts[name] = self._panel_function(name, rows, width)
+            self._texts[name] = self._panel_function(name, shape, adds)
         lines.do(f"call void @{name}(ptr %a, ptr {source}, ptr {lines.at('%c', column)}, ptr %packed)")
 
-    def _panel_function(self, name: str, rows: int, width: int) -> str:
+    def _panel_function(self, name: str, shape: tuple[int, int, int], adds: bool) -> str:
         """Compute ``width`` columns of C tile by tile; the tiles' heights differ by at most one row."""
+        rows, width, depth = shape
         lines, source, stride = FunctionBuilder(), "%b", self._columns
         lanes = min(self._machine.width, 1 << (width - 1).bit_length())
         if self._packs(rows):
             source, stride = "%packed", -(-width // lanes) * lanes
+            pack = f"{name}.pack"
             if self._other_transposed:
-                self._texts[f"{name}.pack"] = _transpose_function(f"{name}.pack", width, self._inner, stride)
+                self._texts[pack] = _transpose_function(pack, (width, depth), self._inner, stride)
             else:
-                self._texts[f"{name}.pack"] = _copy_function(
-                    f"{name}.pack", (self._inner, width), self._columns, stride, lanes
-                )
-            lines.do(f"call void @{name}.pack(ptr %b, ptr %packed)")
+                self._texts[pack] = _copy_function(pack, (depth, width), self._columns, stride, lanes)
+            lines.do(f"call void @{pack}(ptr %b, ptr %packed)")
         for count, height, start in tiles_of(rows, self._machine.rows):
             tile = f"{name}.tile{height}"
-            self._texts[tile] = self._tile(tile, height, width, lanes, stride)
+            self._texts[tile] = self._tile(tile, (height, width, depth), lanes, stride, adds)
             with lines.loop(0, count) as index:
                 row = lines.add(f"add i64 {lines.times(index, height)}, {start}")
                 a = lines.at("%a", row if self._transposed else lines.times(row, self._inner))
@@ -146,23 +180,32 @@ class Float32GemmFunctions(GemmFunctions):
                 lines.do(f"call void @{tile}(ptr {a}, ptr {source}, ptr {c})")
         return lines.function(name, ("a", "b", "c", "packed"))
 
-    def _tile(self, name: str, rows: int, width: int, lanes: int, stride: int) -> str:
-        """Return the function that computes ``rows`` by ``width`` numbers of C in registers.
+    def _tile(self, name: str, shape: tuple[int, int, int], lanes: int, stride: int, adds: bool) -> str:
+        """Return the function that computes a tile of C in registers.
 
         Args:
             name: of the function.
-            rows, width: the size of the tile.
+            shape: rows and columns of the tile, and the inner dimension.
             lanes: numbers in a vector.
             stride: distance from one row of B to the next.
+            adds: whether the product is added to C.
         """
+        rows, width, depth = shape
         vector, parts = f"<{lanes} x float>", range(-(-width // lanes))
+        valid = [min(lanes, width - part * lanes) for part in parts]
         lines = FunctionBuilder()
+        sums = {(row, part): f"%c{row}.{part}" for row in range(rows) for part in parts}
+        first_sums = dict.fromkeys(sums, "zeroinitializer")
+        if adds:
+            first_sums = {
+                (row, part): load_first(lines, valid[part], lanes, "%c", row * self._columns + part * lanes)
+                for row, part in sums
+            }
         lines.do("br label %loop")
         lines.label("loop")
         lines.do("%k = phi i64 [0, %entry], [%next, %loop]")
-        sums = {(row, part): f"%c{row}.{part}" for row in range(rows) for part in parts}
-        for total in sums.values():
-            lines.do(f"{total} = phi {vector} [zeroinitializer, %entry], [{total}.next, %loop]")
+        for (row, part), total in sums.items():
+            lines.do(f"{total} = phi {vector} [{first_sums[row, part]}, %entry], [{total}.next, %loop]")
         start = lines.times("%k", stride)
         columns = [lines.load("%b", start, part * lanes, type_=vector) for part in parts]
         place, apart = (lines.times("%k", self._rows), 1) if self._transposed else ("%k", self._inner)
@@ -174,13 +217,20 @@ class Float32GemmFunctions(GemmFunctions):
                 product = lines.add(f"fmul {ELEMENTWISE} {vector} {repeated}, {columns[part]}")
                 lines.do(f"{sums[row, part]}.next = fadd {ELEMENTWISE} {vector} {sums[row, part]}, {product}")
         lines.do("%next = add nuw nsw i64 %k, 1")
-        lines.do(f"%over = icmp eq i64 %next, {self._inner}")
+        lines.do(f"%over = icmp eq i64 %next, {depth}")
         lines.do("br i1 %over, label %end, label %loop")
         lines.label("end")
         for (row, part), total in sums.items():
-            valid = min(lanes, width - part * lanes)
-            store_first(lines, f"{total}.next", (valid, lanes), "%c", row * self._columns + part * lanes)
+            store_first(lines, f"{total}.next", (valid[part], lanes), "%c", row * self._columns + part * lanes)
         return lines.function(name, ("a", "b", "c"))
+
+
+def _blocks(length: int, size: int) -> list[tuple[int, int, int]]:
+    """Return count, size and start of the blocks, the first one by itself, that make up ``length``."""
+    if length <= LARGE:
+        return [(1, length, 0)]
+    whole, rest = divmod(length, size)
+    return [block for block in ((1, size, 0), (whole - 1, size, size), (1, rest, whole * size)) if all(block[:2])]
 
 
 def tiles_of(rows: int, most: int) -> list[tuple[int, int, int]]:
@@ -258,21 +308,25 @@ def _copy_function(name: str, shape: tuple[int, int], stride: int, goal_stride: 
     return lines.function(name, ("b", "to"))
 
 
-def _transpose_function(name: str, rows: int, columns: int, goal_stride: int) -> str:
-    """Return a function ``(b, to)`` that transposes ``rows`` by ``columns`` numbers, in blocks of 8 by 8.
+def _transpose_function(name: str, shape: tuple[int, int], stride: int, goal_stride: int) -> str:
+    """Return a function ``(b, to)`` that transposes rows by columns of numbers, in blocks of 8 by 8.
 
-    Rows of the result are ``goal_stride`` numbers apart; numbers beyond ``rows`` are undefined.
+    Args:
+        name: of the function.
+        shape: rows and columns.
+        stride: distance from one row to the next.
+        goal_stride: distance from one row of the result to the next; numbers beyond the rows are undefined.
     """
-    lines = FunctionBuilder()
+    lines, (rows, columns) = FunctionBuilder(), shape
     wide, narrow = divmod(columns, BLOCK)
     for first in range(0, rows, BLOCK):
         count = min(BLOCK, rows - first)
         if first + BLOCK > goal_stride:
-            _transpose_scalar(lines, (first, 0), (count, columns), columns, goal_stride)
+            _transpose_scalar(lines, (first, 0), (count, columns), stride, goal_stride)
             break
         with lines.loop(0, wide) as other:
-            _transpose_block(lines, (first, lines.times(other, BLOCK)), count, columns, goal_stride)
-        _transpose_scalar(lines, (first, wide * BLOCK), (count, narrow), columns, goal_stride)
+            _transpose_block(lines, (first, lines.times(other, BLOCK)), count, stride, goal_stride)
+        _transpose_scalar(lines, (first, wide * BLOCK), (count, narrow), stride, goal_stride)
     return lines.function(name, ("b", "to"))
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ddpg.compiler import dump
 from ddpg.compiler.codegen import Module, UpdateKind
-from ddpg.compiler.ir import Node, Unsupported
+from ddpg.compiler.ir import CONVOLUTIONS, Node, Unsupported
 from ddpg.compiler.jit import compile_module, host_registers, listings
 from ddpg.compiler.lowering import lower, ops_in_order, sizes_of
 from ddpg.compiler.memory_plan import aligned_block, constants_of, plan_memory
@@ -152,6 +152,8 @@ class CompiledUpdate:
 
 def _worker_count(kernels: Sequence[Kernel]) -> int:
     """Return how many threads pay off: a barrier costs as much as some thousand multiplications."""
-    matmuls = [kernel for kernel in kernels if isinstance(kernel, Node) and kernel.kind == "matmul"]
-    work = sum(2 * matmul.size * matmul.inputs[0].size // matmul.shape[0] for matmul in matmuls)
+    nodes = [kernel for kernel in kernels if isinstance(kernel, Node)]
+    work = sum(2 * node.size * node.inputs[0].size // node.shape[0] for node in nodes if node.kind == "matmul")
+    convolutions = [node.detail for node in nodes if node.kind in CONVOLUTIONS]
+    work += sum(2 * sizes.rows * sizes.patch * sizes.filters[3] for sizes in convolutions)
     return min(available_cores(), max(1, work // WORK_PER_THREAD)) if _HAS_BARRIER else 1

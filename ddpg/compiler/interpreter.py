@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ddpg.compiler.ir import COLUMNS, ROWS, Node, Program, Write
+from ddpg.compiler.ir import COLUMNS, CONVOLUTIONS, ROWS, Convolution, Node, Program, Write
 
 SELU = np.float32(1.0507009873554805), np.float32(1.6732632423543772)  # scale, alpha
 _ONE, _HALF = np.float32(1), np.float32(0.5)
@@ -155,5 +155,34 @@ def _computed(node: Node, given: Sequence[np.ndarray]) -> np.ndarray:
         return given[0][row : row + node.shape[0], column : column + node.shape[1]]
     if kind == "pad":
         return np.concatenate([given[0], np.zeros((node.shape[0] - len(given[0]), node.shape[1]), np.float32)])
+    if kind == "transpose":
+        sizes, order = detail
+        return given[0].reshape(sizes).transpose(order).reshape(node.shape)
+    if kind in CONVOLUTIONS:
+        return _convolved(kind, detail, *given).reshape(node.shape)
     assert kind == "reshape", kind
     return given[0].ravel()[: node.size].reshape(node.shape)
+
+
+def _convolved(kind: str, sizes: Convolution, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Compute a convolution, or a gradient, as a sum over the positions in a filter."""
+    (count, height, width, channels), (tall, wide, _, number) = sizes.images, sizes.filters
+    (top, left), outputs = sizes.before, (count, *sizes.outputs, number)
+    images = np.zeros((count, *sizes.padded, channels), np.float32)
+    inside = images[:, top : top + height, left : left + width]
+    if kind != "image_gradient":
+        inside[...] = one.reshape(inside.shape)
+    filters = np.zeros(sizes.filters, np.float32)
+    if kind != "filter_gradient":
+        filters[...] = (one if kind == "image_gradient" else other).reshape(filters.shape)
+    result = np.zeros(outputs, np.float32) if kind == "convolution" else other.reshape(outputs)
+    for row, column in np.ndindex(tall, wide):
+        seen = images[:, row :: sizes.strides[0], column :: sizes.strides[1]]
+        seen = seen[:, : sizes.outputs[0], : sizes.outputs[1]]
+        if kind == "convolution":
+            result += seen @ filters[row, column]
+        elif kind == "filter_gradient":
+            filters[row, column] = np.tensordot(seen, result, ([0, 1, 2], [0, 1, 2]))
+        else:
+            seen += result @ filters[row, column].T
+    return {"convolution": result, "filter_gradient": filters, "image_gradient": inside}[kind]

@@ -25,6 +25,42 @@ class Unsupported(Exception):
     """The compiler does not support an op, a shape, an order of writes or a precision, which the message names."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """The sizes of a convolution of B images. Zeros around an image count as part of it, where a filter reaches them.
+
+    Attributes:
+        images: (B, height, width, channels).
+        filters: (height, width, channels, number of filters).
+        outputs: (height, width) of the result, which has a row for each of these positions of each image.
+        strides: (vertical, horizontal).
+        before: rows of zeros above each image, and columns of zeros to its left.
+    """
+
+    images: tuple[int, int, int, int]
+    filters: tuple[int, int, int, int]
+    outputs: tuple[int, int]
+    strides: tuple[int, int]
+    before: tuple[int, int]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the result: one for each position of the filters in each image."""
+        return self.images[0] * math.prod(self.outputs)
+
+    @property
+    def patch(self) -> int:
+        """Numbers of an image under a filter."""
+        return math.prod(self.filters[:3])
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Height and width of an image with the zeros around it."""
+        sizes = zip(self.images[1:3], self.outputs, self.strides, self.filters, strict=False)
+        height, width = (max(size, (out - 1) * stride + reach) for size, out, stride, reach in sizes)
+        return height, width
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Node:
     """One value: a matrix, and how it is computed.
@@ -42,6 +78,10 @@ class Node:
     | reduce_max | maximum of each row | COLUMNS |
     | matmul | product of two matrices | which of the two is transposed, as a pair of bools |
     | concat | its inputs side by side | |
+    | transpose | its input, as an array with its axes in another order; the first stays | the axes' sizes and order |
+    | convolution | of images with filters: a row per position, a column per filter | the :class:`Convolution` |
+    | filter_gradient | its gradient by the filters, from the images and the result's gradient | the same |
+    | image_gradient | its gradient by the images, from the filters and the result's gradient | the same |
     | reshape | its input's numbers in the same order, or the first of them, in another shape; shares its memory | |
     """
 
@@ -76,7 +116,8 @@ class Write:
 Stmt = Node | Write
 REDUCED = ("reduce_sum", "reduce_max")
 MOVED = ("slice", "pad")  # each element comes from another position of the input
-COMPUTED = ("elementwise", *MOVED, "matmul", "concat", *REDUCED)
+CONVOLUTIONS = ("convolution", "filter_gradient", "image_gradient")
+COMPUTED = ("elementwise", *MOVED, "matmul", "concat", "transpose", *CONVOLUTIONS, *REDUCED)
 
 
 class Program:
@@ -187,6 +228,19 @@ class Program:
         rows, columns = inputs[0].shape[0], sum(source.shape[1] for source in inputs)
         in_memory = tuple(self.copy(part) if part.kind == "literal" else part for part in inputs)
         return self._value("concat", (rows, columns), in_memory)
+
+    def transpose(self, source: Node, sizes: tuple[int, ...], order: tuple[int, ...], shape: Shape) -> Node:
+        """Return an array of some ``sizes`` with its axes in another ``order``, of which the first is 0."""
+        return self._value("transpose", shape, (source,), (sizes, order))
+
+    def convolution(self, kind: str, one: Node, other: Node, sizes: Convolution) -> Node:
+        """Return a convolution or one of its gradients; see :class:`Node` for the two inputs of each kind."""
+        shape = {
+            "convolution": (sizes.rows, sizes.filters[3]),
+            "filter_gradient": (sizes.patch, sizes.filters[3]),
+            "image_gradient": (sizes.images[0], math.prod(sizes.images[1:])),
+        }[kind]
+        return self._value(kind, shape, (one, other), sizes)
 
     def reshape(self, source: Node, shape: Shape) -> Node:
         """Return the same numbers, or the first of them, in another shape."""

@@ -15,6 +15,7 @@ from ddpg.compiler.ir import (
     COLUMNS,
     ELEMENTWISE_OPS,
     ROWS,
+    Convolution,
     Node,
     Program,
     Shape,
@@ -73,13 +74,16 @@ def ops_in_order(fetches: Sequence[tf.Tensor | tf.Operation]) -> Iterator[tf.Ope
 
 
 def _constants(operations: Sequence[tf.Operation]) -> dict[str, np.ndarray]:
-    """Return the values of tensors that depend on no variable and no minibatch."""
+    """Return the values of tensors that depend on no variable and no minibatch, or only on its shape."""
     values: dict[str, np.ndarray] = {}
     computed: dict[str, tf.Operation] = {}
     varying: set[str] = set()
     for operation in operations:
         if operation.type == "Const":
             values[operation.outputs[0].name] = tf.make_ndarray(operation.get_attr("value"))
+        elif operation.type == "ShapeN" and all(tensor.shape.is_fully_defined() for tensor in operation.inputs):
+            for shape, tensor in zip(operation.outputs, operation.inputs, strict=True):
+                values[shape.name] = np.array(sizes_of(tensor), shape.dtype.as_numpy_dtype)
         elif _depends_on_inputs(operation) or any(tensor.op.name in varying for tensor in operation.inputs):
             varying.add(operation.name)
         elif operation.outputs:
@@ -191,13 +195,30 @@ class _Lowering:
         if kind in ELEMENTWISE_OPS:
             if kind == "BiasAdd" and operation.get_attr("data_format") != b"NHWC":
                 raise Unsupported("BiasAdd of channels first")
-            check_broadcast(operation, output)
-            return fold_elementwise(self.program, ELEMENTWISE_OPS[kind], *map(self.value, inputs))
+            return self.elementwise(operation, output, ELEMENTWISE_OPS[kind])
         if kind in _RESHAPED:
             return self.program.reshape(self.whole(inputs[0]), matrix_shape(output))
         if kind in _OTHERS:
             return _OTHERS[kind](self, operation, output)
         raise Unsupported(f"{kind} ({operation.name})")
+
+    def elementwise(self, operation: tf.Operation, output: tf.Tensor, function: str) -> Node:
+        """Return a function applied to each element of an op's inputs, broadcast as TensorFlow broadcasts them."""
+        program = self.program
+        if not broadcasts_channels(operation, output):
+            check_broadcast(operation, output)
+            return fold_elementwise(program, function, *map(self.value, operation.inputs))
+        result = fold_elementwise(program, function, *map(self.by_pixel, operation.inputs))
+        *pixels, channels = sizes_of(output)
+        return program.reshape(program.broadcast(result, (math.prod(pixels), channels)), matrix_shape(output))
+
+    def by_pixel(self, tensor: tf.Tensor) -> Node:
+        """Return a tensor's node, if it has rank 4 with a row for each pixel; a smaller one broadcasts to it."""
+        value = self.value(tensor)
+        if tensor.shape.rank != 4 or value.size == 1:
+            return value
+        *pixels, channels = sizes_of(tensor)
+        return self.program.reshape(self.whole(tensor), (math.prod(pixels), channels))
 
     def variable(self, handle: tf.Tensor) -> int:
         """Return a variable's index."""
@@ -232,6 +253,20 @@ def check_broadcast(operation: tf.Operation, output: tf.Tensor) -> None:
             raise Unsupported(f"{operation.name}: {shape} repeated to {sizes_of(output)}")
 
 
+def broadcasts_channels(operation: tf.Operation, output: tf.Tensor) -> bool:
+    """Return whether an op's result are images, and each input is one, or broadcast to one in all but the channels."""
+    if output.shape.rank != 4 or not output.shape.is_fully_defined():
+        return False
+    *pixels, channels = sizes_of(output)
+    for given in operation.inputs:
+        if not given.shape.is_fully_defined():
+            return False
+        *own, last = [1] * (4 - given.shape.rank) + [*sizes_of(given)]
+        if own not in (pixels, [1, 1, 1]) or last not in (1, channels):
+            return False
+    return True
+
+
 def sizes_of(tensor: tf.Tensor | tf.Variable) -> tuple[int, ...]:
     """Return a shape as numbers, which its elements are not after ``tf.compat.v1.disable_v2_tensorshape()``."""
     return tuple(tensor.shape.as_list())
@@ -249,23 +284,32 @@ def matrix_shape(tensor: tf.Tensor) -> Shape:
 
 
 def _axes(context: _Lowering, operation: tf.Operation) -> str | None:
-    """Return the axes that a reduction sums over; ``None`` if it sums over none."""
+    """Return the axes that a reduction sums over, all but the last for ROWS; ``None`` if it sums over none."""
     rank = operation.inputs[0].shape.rank
     axes = sorted({int(axis) % max(rank, 1) for axis in np.atleast_1d(context.constant_value(operation.inputs[1]))})
     if not axes or rank == 0:
         return None
     if len(axes) == rank:
         return ALL
-    if rank != 2:
-        raise Unsupported(f"{operation.type} of rank {rank} over {axes}")
-    return ROWS if axes == [0] else COLUMNS
+    if axes == [*range(1, rank)]:
+        return COLUMNS
+    if axes == [*range(rank - 1)]:
+        return ROWS
+    raise Unsupported(f"{operation.type} of rank {rank} over {axes}")
 
 
 def _sum(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
     over = _axes(context, operation)
-    whole = context.whole(operation.inputs[0])
-    total = whole if over is None else context.program.reduce_sum(whole, over)
+    values = context.whole(operation.inputs[0])
+    total = values if over is None else _reduced(context, values, operation.inputs[0], over)
     return context.program.reshape(total, matrix_shape(output))
+
+
+def _reduced(context: _Lowering, values: Node, tensor: tf.Tensor, over: str) -> Node:
+    if over == ROWS:
+        last = sizes_of(tensor)[-1]
+        values = context.program.reshape(values, (values.size // last, last))
+    return context.program.reduce_sum(values, over)
 
 
 def _mean(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
@@ -311,15 +355,78 @@ def _l2_loss(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> 
 
 
 def _bias_gradient(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
-    if operation.inputs[0].shape.rank != 2:
-        raise Unsupported(f"{operation.type} of rank {operation.inputs[0].shape.rank} ({operation.name})")
-    total = context.program.reduce_sum(context.whole(operation.inputs[0]), ROWS)
-    return context.program.reshape(total, matrix_shape(output))
+    gradient = operation.inputs[0]
+    if operation.get_attr("data_format") != b"NHWC":
+        raise Unsupported(f"{operation.type} of channels first ({operation.name})")
+    return context.program.reshape(_reduced(context, context.whole(gradient), gradient, ROWS), matrix_shape(output))
 
 
 def _matmul(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
     one, other = map(context.whole, operation.inputs)
     return context.program.matmul(one, other, operation.get_attr("transpose_a"), operation.get_attr("transpose_b"))
+
+
+def _convolution(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    images, filters = operation.inputs
+    sizes = _sizes_of_convolution(operation, images, filters, output)
+    return _convolved(context, operation, output, (images, filters), sizes)
+
+
+def _filter_gradient(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    images, _, gradient = operation.inputs
+    sizes = _sizes_of_convolution(operation, images, output, gradient)
+    return _convolved(context, operation, output, (images, gradient), sizes)
+
+
+def _image_gradient(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    _, filters, gradient = operation.inputs
+    sizes = _sizes_of_convolution(operation, output, filters, gradient)
+    return _convolved(context, operation, output, (filters, gradient), sizes)
+
+
+def _convolved(
+    context: _Lowering, operation: tf.Operation, output: tf.Tensor, inputs: Sequence[tf.Tensor], sizes: Convolution
+) -> Node:
+    one, other = map(context.whole, inputs)
+    result = context.program.convolution(_CONVOLUTIONS[operation.type], one, other, sizes)
+    return context.program.reshape(result, matrix_shape(output))
+
+
+def _sizes_of_convolution(
+    operation: tf.Operation, images: tf.Tensor, filters: tf.Tensor, outputs: tf.Tensor
+) -> Convolution:
+    """Return the sizes of a convolution, given tensors with the shapes of its arguments and of its result.
+
+    Raises:
+        Unsupported: if channels come first or in groups, filters are dilated, or zeros are added by hand.
+    """
+    count, *whole, channels = sizes_of(images)
+    *reach, per_filter, number = sizes_of(filters)
+    _, *found, _ = sizes_of(outputs)
+    padding = operation.get_attr("padding").decode()
+    if operation.get_attr("data_format") != b"NHWC" or channels != per_filter or padding == "EXPLICIT":
+        raise Unsupported(f"{operation.name}: channels first or in groups, or padding={padding}")
+    if {*operation.get_attr("dilations")} != {1}:
+        raise Unsupported(f"{operation.name}: dilated filters")
+    strides = operation.get_attr("strides")[1:3]
+    missing = [
+        max((out - 1) * stride + filter_size - size, 0)
+        for out, stride, filter_size, size in zip(found, strides, reach, whole, strict=True)
+    ]
+    return Convolution(
+        images=(count, whole[0], whole[1], channels),
+        filters=(reach[0], reach[1], channels, number),
+        outputs=(found[0], found[1]),
+        strides=(strides[0], strides[1]),
+        before=(missing[0] // 2, missing[1] // 2),  # TensorFlow's rule for SAME; nothing is missing for VALID
+    )
+
+
+def _transpose(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    argument, order = operation.inputs[0], tuple(context.constant_value(operation.inputs[1]).tolist())
+    if len(order) < 3 or order[0] != 0:
+        raise Unsupported(f"{operation.name}: another transposition than of each image's axes")
+    return context.program.transpose(context.whole(argument), sizes_of(argument), order, matrix_shape(output))
 
 
 def _concat(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
@@ -423,9 +530,12 @@ def _leaky_relu(context: _Lowering, operation: tf.Operation, output: tf.Tensor) 
 
 def _broadcast(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
     argument = operation.inputs[1 if operation.type == "Fill" else 0]
+    value, shape = context.value(argument), matrix_shape(output)
+    if operation.type != "Fill" and output.shape.rank == 4 and sizes_of(argument)[:-1] in ((1, 1, 1), ()):
+        *pixels, channels = sizes_of(output)  # channels, repeated for each pixel
+        return context.program.reshape(context.program.broadcast(value, (math.prod(pixels), channels)), shape)
     if operation.type == "BroadcastTo" and output.shape.rank > 2 and argument.shape.rank > 0:
         raise Unsupported(f"{operation.name} to rank {output.shape.rank}")
-    value, shape = context.value(argument), matrix_shape(output)
     if any(have not in (1, want) for have, want in zip(value.shape, shape, strict=True)):
         raise Unsupported(f"{operation.name}: {value.shape} repeated to {shape}")
     return context.program.broadcast(value, shape)
@@ -446,9 +556,7 @@ def _add_n(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> No
 
 
 def _squared_difference(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
-    check_broadcast(operation, output)
-    difference = context.program.elementwise("sub", *map(context.value, operation.inputs))
-    return context.program.elementwise("square", difference)
+    return context.program.elementwise("square", context.elementwise(operation, output, "sub"))
 
 
 def _exponentials(program: Program, logits: Node) -> tuple[Node, Node, Node]:
@@ -585,6 +693,11 @@ _SEVERAL_OUTPUTS: dict[str, Callable[[_Lowering, tf.Operation], list[Node]]] = {
     "SoftmaxCrossEntropyWithLogits": _cross_entropy,
 }
 
+_CONVOLUTIONS = {
+    "Conv2D": "convolution",
+    "Conv2DBackpropFilter": "filter_gradient",
+    "Conv2DBackpropInput": "image_gradient",
+}
 _OTHERS: dict[str, Callable[[_Lowering, Any, tf.Tensor], Node]] = {
     "Cast": _cast,
     "Sum": _sum,
@@ -595,6 +708,10 @@ _OTHERS: dict[str, Callable[[_Lowering, Any, tf.Tensor], Node]] = {
     "L2Loss": _l2_loss,
     "BiasAddGrad": _bias_gradient,
     "MatMul": _matmul,
+    "Conv2D": _convolution,
+    "Conv2DBackpropFilter": _filter_gradient,
+    "Conv2DBackpropInput": _image_gradient,
+    "Transpose": _transpose,
     "ConcatV2": _concat,
     **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
     "Pack": _pack,

@@ -110,13 +110,13 @@ class AccessRanges:
         offset = self.offset(buffer_name(value.base), value)
         return [] if offset is None else [AccessRange(offset, offset + value.base.size, written)]
 
-    def rows(self, kernel: Node, sources: Sequence[Node], low: int, high: int) -> list[AccessRange]:
-        """Return the ranges for reading some rows of ``sources`` and writing the same rows of the kernel's result."""
+    def parts(self, kernel: Node, sources: Sequence[Node], count: int, low: int, high: int) -> list[AccessRange]:
+        """Return the ranges for reading some of ``count`` equal parts of ``sources``, and writing the result's."""
         accesses = []
         for value in (*sources, kernel):
-            offset, columns = self.offset(buffer_name(value.base), value), value.shape[1]
+            offset, size = self.offset(buffer_name(value.base), value), value.size // count
             if offset is not None:
-                accesses.append(AccessRange(offset + low * columns, offset + high * columns, value is kernel))
+                accesses.append(AccessRange(offset + low * size, offset + high * size, value is kernel))
         return accesses
 
     def loop(self, loop: ElementwiseFunction, low: int, high: int, without: Container[str] = ()) -> list[AccessRange]:

@@ -25,7 +25,7 @@ class FusedLoop:
     members: list[Stmt]
 
 
-Kernel = FusedLoop | Node  # a node: a matrix product or a concatenation
+Kernel = FusedLoop | Node  # a node: a matrix product, a convolution, a concatenation or a transposition
 
 
 def schedule(program: Program, outputs: Sequence[Node]) -> list[Kernel]:

@@ -17,7 +17,7 @@ places.
 
 from collections.abc import Mapping, Sequence
 
-from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Node, Program, Stmt, Write, fold_elementwise
+from ddpg.compiler.ir import ALL, COLUMNS, CONVOLUTIONS, ROWS, Node, Program, Stmt, Write, fold_elementwise
 from ddpg.compiler.schedule import CHEAP, inputs_of, needed
 
 _LEAVES = ("input", "var_read", "literal", "const")
@@ -97,6 +97,11 @@ class _Rewriter:
             return self._sum_of_product(old) if id(old) in self._summed else self._sum(source, detail)
         if old.kind == "reduce_max":
             return program.reduce_max(self.value(source))
+        if old.kind == "transpose":
+            sizes, order = detail
+            return program.transpose(self.value(source), sizes, order, old.shape)
+        if old.kind in CONVOLUTIONS:
+            return program.convolution(old.kind, self.value(source), self.value(old.inputs[1]), detail)
         assert old.kind == "concat", old.kind
         return program.concat(tuple(map(self.value, old.inputs)))
 

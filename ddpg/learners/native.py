@@ -1,5 +1,6 @@
 """The learner that runs an update as machine code from :mod:`ddpg.compiler`, on weights it borrows from the session."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -7,12 +8,12 @@ import tensorflow as tf
 
 from ddpg.algorithms.base import TD_ERRORS, Metrics, Update
 from ddpg.compiler.compiled_update import CompiledUpdate
-from ddpg.compiler.ir import Unsupported
 from ddpg.learners.graph import LearnerResult, check_assignments, network_variables, placeholders
 from ddpg.learners.synced_session import SyncedSession, assign_variables
 from ddpg.replay.minibatch import Batch, stored_dtype
 
 v1 = tf.compat.v1
+LARGEST_MINIBATCHES = 2**24  # numbers in the images of a call, 64 MiB
 
 
 class NativeLearner:
@@ -46,9 +47,7 @@ class NativeLearner:
         fetch: Sequence = (),
         precision: str = "float32",
     ):
-        if stored_dtype(update.value.observation_space) == np.uint8:
-            raise Unsupported("observations are bytes, and kernels read float32 only")
-        self.updates_per_call = updates_per_call
+        self.updates_per_call = _minibatches_per_call(update, batch_size, updates_per_call)
         self._metrics, self._count, self._made = update.metrics, update.count, 0
         with update.value.graph.as_default() as graph, v1.name_scope("native_learner/"):
             made = len(graph.get_operations())
@@ -123,6 +122,14 @@ class NativeLearner:
                 values.append(np.asarray(self._made, np.int64))
             assign_variables(self._session.run_as_is, variables, values)
         self._current = self._ahead = False
+
+
+def _minibatches_per_call(update: Update, batch_size: int, updates_per_call: int) -> int:
+    """Return how many minibatches a call gets: fewer of images, which are stored as bytes and become float32 here."""
+    space = update.value.observation_space
+    if stored_dtype(space) != np.uint8:
+        return updates_per_call
+    return max(1, min(updates_per_call, LARGEST_MINIBATCHES // (2 * batch_size * math.prod(space.shape))))
 
 
 class _NoiseDraws:
