@@ -289,6 +289,8 @@ def _axes(context: _Lowering, operation: tf.Operation) -> str | None:
     axes = sorted({int(axis) % max(rank, 1) for axis in np.atleast_1d(context.constant_value(operation.inputs[1]))})
     if not axes or rank == 0:
         return None
+    if rank > 2:  # an axis of one element may be summed over or not
+        axes = sorted({*axes, *(axis for axis, size in enumerate(sizes_of(operation.inputs[0])) if size == 1)})
     if len(axes) == rank:
         return ALL
     if axes == [*range(1, rank)]:

@@ -193,8 +193,8 @@ class AgentConfig(Options):
     jit: bool = _running(True, "compile the updates")
     compiler: str = _running(
         "auto",
-        "which compiler; native: our own, for CPUs; auto: native where it supports the update, else xla, and none for "
-        "convolutions on a CPU",
+        "which compiler; native: our own, for CPUs; auto: native where it supports the update, else xla, or none on a "
+        "CPU for convolutions",
         ("auto", "native", "xla"),
     )
     precision: str = _running(

@@ -13,7 +13,7 @@ from ddpg.learners.synced_session import SyncedSession, assign_variables
 from ddpg.replay.minibatch import Batch, stored_dtype
 
 v1 = tf.compat.v1
-LARGEST_MINIBATCHES = 2**24  # numbers in the images of a call, 64 MiB
+LARGEST_CALL = 2**24  # numbers in a call's images, 64 MiB
 
 
 class NativeLearner:
@@ -125,11 +125,11 @@ class NativeLearner:
 
 
 def _minibatches_per_call(update: Update, batch_size: int, updates_per_call: int) -> int:
-    """Return how many minibatches a call gets: fewer of images, which are stored as bytes and become float32 here."""
+    """Return how many minibatches a call gets: fewer of images, whose bytes become float32."""
     space = update.value.observation_space
     if stored_dtype(space) != np.uint8:
         return updates_per_call
-    return max(1, min(updates_per_call, LARGEST_MINIBATCHES // (2 * batch_size * math.prod(space.shape))))
+    return max(1, min(updates_per_call, LARGEST_CALL // (2 * batch_size * math.prod(space.shape))))
 
 
 class _NoiseDraws:

@@ -75,8 +75,9 @@ class Updater:
             if native:
                 return native
             if config.compiler == "auto" and self._convolves() and not self._gpu_pays():
-                # XLA's loops for the gradients of convolutions took 56 times as long as TensorFlow's kernels on a CPU.
-                # One minibatch per call: K minibatches of images would be gigabytes.
+                # The networks have other ops that our compiler does not support. XLA's loops for the gradients of
+                # convolutions took 56 times as long as TensorFlow's kernels on a CPU. One minibatch per call: K
+                # minibatches of images would be gigabytes.
                 return UncompiledLearner(
                     self._update, batch_size=config.batch_size, updates_per_call=1, fetch=self._fetch
                 )

@@ -209,6 +209,9 @@ def residual(
 BLOCKS: dict[str, Callable[..., Callable[..., tf.Tensor]]] = {"plain": mlp, "residual": residual}
 
 
+PADDINGS = "same", "valid"
+
+
 def conv(
     filters: Sequence[tuple[int, int, int]] = ((16, 3, 2), (32, 3, 2)),
     dense: Sequence[int] = (128,),
@@ -216,6 +219,7 @@ def conv(
     norm: str | None = None,
     scale: float = 1 / 255,
     block: str = "plain",
+    padding: str = "same",
 ) -> Callable[..., tf.Tensor]:
     """Return a network of tflearn ``conv_2d`` layers followed by fully connected ones, for images.
 
@@ -227,6 +231,8 @@ def conv(
             channel), as do ``"layer"`` and ``"rms"`` (over the whole image).
         scale: factor for observations; 1/255 for bytes.
         block: kind of the fully connected layers, ``"plain"`` or ``"residual"``.
+        padding: ``"same"``: zeros around images, so that a stride of 1 keeps their size; ``"valid"``: none, as in DQN's
+            paper.
 
     Returns:
         ``(states [B, height, width[, channels]][, actions [B, A]]) -> features [B, dense[-1]]``; an action
@@ -234,7 +240,8 @@ def conv(
         ``[B, 4, height, width, 3]``, and leading channels are moved to the last axis as channels.
 
     Raises:
-        UsageError: if there is no convolution, a size or stride is below 1, or observations are not images.
+        UsageError: if there is no convolution, a size or stride is below 1, the padding is unknown, or observations are
+            not images.
     """
     listed = isinstance(filters, (list, tuple)) and len(filters) > 0
     if not listed or not all(isinstance(layer, (list, tuple)) and len(layer) == 3 for layer in filters):
@@ -243,6 +250,8 @@ def conv(
         )
     convolutions = [_sizes(layer, "filters") for layer in filters]
     validate_float(scale, "scale")
+    if padding not in PADDINGS:
+        raise UsageError(f"padding={brief(padding)} is not one of {', '.join(PADDINGS)}")
     activate = _activation(activation)
     head = choose("block", block, BLOCKS, "another", is_own=lambda value: False)(dense, activation, norm)
 
@@ -255,6 +264,7 @@ def conv(
                 channels,
                 size,
                 strides=stride,
+                padding=padding,
                 weights_init=initializer,
                 bias_init=initializer,
                 scope=f"conv_{index}",

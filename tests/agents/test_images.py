@@ -11,10 +11,13 @@ from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv, evaluate
 from ddpg.agents import resource_limits
 from ddpg.checkpoints import memory_limit
 from ddpg.cli.train import Train
+from ddpg.config.algorithm_options import NORMS
 from ddpg.config.options import from_toml
 from ddpg.config.presets import RECIPES, read_recipe
 from ddpg.exports.export import FORMATS
+from ddpg.learners import native
 from ddpg.learners.graph import UncompiledLearner, XLALearner
+from ddpg.learners.native import NativeLearner
 
 GB = 1_000_000_000
 
@@ -51,13 +54,12 @@ def environments():
 @pytest.mark.parametrize(
     ("jit", "compiler", "learner", "updates_per_call"),
     [
-        (True, "auto", UncompiledLearner, 1),
+        (True, "auto", NativeLearner, 2),
         pytest.param(True, "xla", XLALearner, 2, marks=pytest.mark.slow),
         pytest.param(False, "auto", UncompiledLearner, 2, marks=pytest.mark.slow),
     ],
 )
 def test_stacked_frames_train(jit, compiler, learner, updates_per_call):
-    """On a CPU, convolutions are compiled only on request: XLA's took 56 times as long as TensorFlow's."""
     env = gym.wrappers.FrameStackObservation(Screen((12, 12)), 4)
     config = DQNConfig(
         network="conv",
@@ -79,15 +81,61 @@ def test_stacked_frames_train(jit, compiler, learner, updates_per_call):
 
 
 @pytest.mark.slow
-def test_images_train_an_actor_of_a_custom_network():
+def test_a_custom_network_that_no_compiler_supports_runs_op_by_op():
+    """XLA's loops for the gradients of convolutions took 56 times as long as TensorFlow's kernels on a CPU."""
+
+    def pooled(states, actions=None):
+        layer = tf.nn.max_pool2d(tf.cast(states, tf.float32), 2, 2, "SAME")
+        return convolved(layer) if actions is None else convolved(layer, actions)
+
+    convolved = conv(((4, 3, 2),), dense=(4,))
     env = Screen((12, 12, 3), discrete=False)
     config = DDPGConfig(batch_size=2, buffer_size=50, learning_starts=4, updates_per_call=2)
-    small = conv(((4, 3, 2),), dense=(4,))
-    agent = DDPG(env, config, seed=0, actor_network=small, critic_network=small)
+    agent = DDPG(env, config, seed=0, actor_network=pooled, critic_network=pooled)
     agent.learn(6)
     assert agent.num_updates == 2
-    with refuses(UsageError, "bytes"):
-        DDPG(env, config.replace(compiler="native"), seed=0, actor_network=small, critic_network=small).learn(6)
+    assert type(agent.updater.learner) is UncompiledLearner
+    assert agent.updater.learner.updates_per_call == 1
+    with refuses(UsageError, "MaxPool"):
+        DDPG(env, config.replace(compiler="native"), seed=0, actor_network=pooled, critic_network=pooled).learn(6)
+
+
+@pytest.mark.parametrize("norm", [None, *(pytest.param(norm, marks=pytest.mark.slow) for norm in NORMS)])
+def test_compiled_updates_on_images_are_those_of_a_session(norm):
+    config = DDPGConfig(network="conv", hidden=(4,), norm=norm, batch_size=3, buffer_size=50, learning_starts=8)
+    config = config.replace(updates_per_call=1, compiler="native", optimizer="sgd", actor_learning_rate=0.1)
+    agents = [
+        DDPG(Screen((8, 7), discrete=False), each, seed=0)
+        for each in (config, config.replace(jit=False, compiler="auto"))
+    ]
+    before = agents[0].get_parameters()
+    for agent in agents:
+        agent.learn(11)
+        assert agent.num_updates == 3
+    for name, value in agents[1].get_parameters().items():
+        np.testing.assert_allclose(agents[0].get_parameters()[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+    after = agents[0].get_parameters()
+    assert any(value.ndim == 4 and (value != before[name]).any() for name, value in after.items())
+
+
+def test_few_minibatches_of_images_are_one_call(monkeypatch):
+    """Two images of 8 · 7 numbers in each of 3 transitions: 336 numbers a minibatch, kept below the limit."""
+    config = DDPGConfig(
+        network="conv", hidden=(4,), batch_size=3, buffer_size=50, learning_starts=8, updates_per_call=8
+    )
+    update = DDPG(Screen((8, 7), discrete=False), config, seed=0).updater._update
+    for limit, expected in ((2**24, 8), (336 * 5, 5), (1, 1)):
+        monkeypatch.setattr(native, "LARGEST_CALL", limit)
+        assert native._minibatches_per_call(update, 3, 8) == expected
+
+
+def test_padding_is_zeros_around_images_or_none():
+    """Filters of 3 x 3 with stride 2 on 8 x 7 pixels: 4 x 4 positions with zeros, 3 x 3 without."""
+    for padding, positions in (("same", 16), ("valid", 9)):
+        agent = DQN(Screen((8, 7)), seed=0, q_network=conv(((2, 3, 2),), dense=(4,), padding=padding))
+        assert (2 * positions, 4) in [value.shape for value in agent.get_parameters().values()]
+    with refuses(UsageError, "padding='full' same valid"):
+        conv(padding="full")
 
 
 class Pointing(gym.Env):
@@ -132,6 +180,7 @@ def test_every_recipe_reads_images(recipe):
     )
     before = agent.get_parameters()
     agent.learn(12)  # four updates, one of a delayed actor
+    assert type(agent.updater.learner) is NativeLearner
     after = agent.get_parameters()
     for network, units in (("actor", 4), ("critic", 5)):
         kernels = {name: value for name, value in before.items() if name.startswith(network) and value.ndim == 4}
@@ -143,16 +192,17 @@ def test_every_recipe_reads_images(recipe):
 @pytest.mark.slow
 @pytest.mark.parametrize(("option", "path"), PATHS, ids=lambda value: str(value))
 def test_every_gradient_path_learns_from_images(option, path, tmp_path):
-    """Both drivers make the same updates, and a loaded agent acts as the saved one."""
+    """All learners make the same updates, and a loaded agent acts as the saved one."""
     base = {"network": "conv", "hidden": (4,), "batch_size": 2, "buffer_size": 50, "learning_starts": 8}
     config = DDPGConfig(**base, **{option: path}, updates_per_call=1, jit=False)
-    drivers = [config] if path == "placeholder" else [config, config.replace(jit=True, compiler="xla")]
-    agents = [DDPG(Screen((8, 8), discrete=False), each, seed=0) for each in drivers]
+    compiled = [] if path == "placeholder" else [config.replace(jit=True, compiler=name) for name in ("native", "xla")]
+    agents = [DDPG(Screen((8, 8), discrete=False), each, seed=0) for each in (config, *compiled)]
     for agent in agents:
         agent.learn(12)
         assert agent.num_updates == 4
-    for name, value in agents[0].get_parameters().items():
-        np.testing.assert_allclose(agents[-1].get_parameters()[name], value, atol=1e-5, err_msg=name)
+    for agent in agents[1:]:
+        for name, value in agents[0].get_parameters().items():
+            np.testing.assert_allclose(agent.get_parameters()[name], value, atol=1e-5, err_msg=name)
     agents[0].save(tmp_path / "saved")
     image = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
     loaded = DDPG.load(tmp_path / "saved")

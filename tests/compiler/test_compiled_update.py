@@ -429,11 +429,6 @@ def cube_of(x):
     return tf.reshape(x, [4, 2, 3])
 
 
-def bias_gradient(upstream):
-    bias = tf.ones(upstream.shape[-1])
-    return tf.gradients(tf.nn.bias_add(tf.zeros(upstream.shape), bias), bias, upstream)[0]
-
-
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -449,7 +444,6 @@ def bias_gradient(upstream):
         (lambda x: tf.reduce_sum(tf.broadcast_to(tf.slice(x, [0, 0], [4, 1]), [4, 4, 3])), "3"),
         (lambda x: tf.reduce_sum(tf.math.squared_difference(cube_of(x), [1.0, 2.0, 3.0])), "repeated"),
         (lambda x: tf.reduce_sum(tf.nn.bias_add(cube_of(x), [1.0, 2.0, 3.0])), "repeated"),
-        (lambda x: tf.reduce_sum(bias_gradient(cube_of(x))), "BiasAddGrad 3"),
         (lambda x: tf.reduce_sum(tf.reduce_sum(cube_of(x), 1)), "Sum 3 [1]"),
         (lambda x: tf.reduce_sum(tf.reduce_max(x, 0)), "Max row"),
         (lambda x: tf.reduce_sum(tf.reduce_min(x)), "Min row"),

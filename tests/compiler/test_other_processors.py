@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOM = Path("tests", "compiler")
 TESTS = [
-    ROOM / f"test_{name}.py" for name in ("compiled_update", "codegen_elementwise", "flags", "interpreter", "denormals")
+    ROOM / f"test_{name}.py"
+    for name in ("compiled_update", "codegen_elementwise", "convolution", "flags", "interpreter", "denormals")
 ]
 ACTING = Path("tests", "policies", "test_native_policy.py")
 KERNELS = 70  # expected at least; fewer would mean that the tests ran on this processor
