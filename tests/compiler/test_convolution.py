@@ -1,5 +1,7 @@
 """Compiled convolutions and their gradients equal a session's, whatever their sizes, blocks and threads."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from ddpg.compiler import codegen_convolution, codegen_gemm, compiled_update
+from ddpg.compiler import codegen, codegen_convolution, codegen_gemm, compiled_update
 from ddpg.compiler.codegen_convolution import images_and_rows
 from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.interpreter import interpret
@@ -88,6 +90,38 @@ def test_blocks_and_threads_change_no_bit(padding, monkeypatch):
         monkeypatch.setattr(codegen_convolution, "PATCHES_AT_ONCE", at_once)
         for ours, expected in zip(case.compiled(workers), whole, strict=True):
             np.testing.assert_array_equal(ours, expected, err_msg=f"{at_once} {workers}")
+
+
+@pytest.mark.parametrize("workers", [3, pytest.param(2, marks=pytest.mark.slow)])
+def test_delayed_threads_change_no_result(workers, monkeypatch):
+    """Each thread that had to wait sleeps first, so that the others run ahead. The results equal one thread's."""
+    late = codegen.BARRIER.replace("\ngo:\n", "\ngo:\n  %slept = call i32 @usleep(i32 3000)\n")
+    assert late != codegen.BARRIER
+    monkeypatch.setattr(codegen, "BARRIER", f"declare i32 @usleep(i32)\n{late}")
+    rng = np.random.default_rng(0)
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [7, 3, 9, 8])
+        with v1.variable_scope("net", use_resource=True):
+            first, second = (v1.get_variable(name, (3, 3, size, 4)) for name, size in (("first", 3), ("second", 4)))
+        hidden = tf.nn.relu(tf.nn.conv2d(tf.transpose(x, [0, 2, 3, 1]), first, 2, "SAME"))
+        result = tf.nn.conv2d(hidden, second, 1, "SAME")
+        gradients = tf.gradients(tf.reduce_sum(tf.square(result)), [first, second, x])
+        step = v1.train.GradientDescentOptimizer(1e-3).apply_gradients(zip(gradients, [first, second], strict=False))
+        with tf.control_dependencies([step]):
+            metric = tf.reduce_sum(first.read_value()) + tf.reduce_sum(second.read_value())
+        update = CompiledUpdate([metric], {"x": x}, [first, second], workers, [result, gradients[2]])
+    start = [rng.normal(size=value.shape).astype(np.float32) / 10 for value in update.values]
+    images = rng.normal(size=(4, 7, 3, 9, 8)).astype(np.float32)
+    ends = []
+    for serial in (True, False):
+        update._autotuner = SimpleNamespace(split=lambda count, serial=serial: [(serial, count)])
+        for value, first_value in zip(update.values, start, strict=True):
+            value[...] = first_value
+        means, kept = update.run(4, [images])
+        ends.append([means, *kept, *(value.copy() for value in update.values)])
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert np.isfinite(one).all()
 
 
 def test_how_much_is_computed_at_once():
