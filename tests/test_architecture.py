@@ -85,7 +85,7 @@ BEHAVIOURS = {
     },
     "checkpoints": {"damage", "earlier_version"},
     "cli": {"hostile_flags", "json_output", "own_code"},
-    "compiler": {"bfloat16", "denormals", "flags", "one_core", "other_processors"},
+    "compiler": {"bfloat16", "convolution", "denormals", "flags", "one_core", "other_processors"},
     "exports": {"act", "every_policy"},
     "gradients": {"golden"},
     "learners": {"llvm_failures"},
