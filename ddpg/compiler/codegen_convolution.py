@@ -73,7 +73,7 @@ class ConvolutionFunctions:
 
     def _function(self, part: int) -> str:
         lines, sizes, kind = FunctionBuilder(), self._sizes, self._kind
-        number = sizes.filters[3]
+        number, pads = sizes.filters[3], self._image != self._whole
         start = self._padded + sizes.before[0] * self._row + sizes.before[1] * sizes.images[3]
         patches, padded, inside = (lines.at("%packed", offset) for offset in (self._patches, self._padded, start))
         if kind == "filter_gradient":
@@ -85,10 +85,10 @@ class ConvolutionFunctions:
         with lines.loop(0, count // self._images) as group:
             image = lines.add(f"add nsw i64 {first}, {lines.times(group, self._images)}")
             images = lines.at("%out" if kind == "image_gradient" else "%one", lines.times(image, self._image))
-            whole = padded if self._image != self._whole else images
-            if kind == "image_gradient" or whole is padded:
+            whole = padded if pads else images
+            if kind == "image_gradient" or pads:
                 _fill(lines, whole, self._images * self._whole)
-            if kind != "image_gradient" and whole is padded:
+            if kind != "image_gradient" and pads:
                 lines.do(f"call void @{self._name}.inside(ptr {images}, ptr {inside})")
             with lines.loop(0, sizes.outputs[0] // self._band) as band:
                 seen = lines.at(whole, lines.times(band, self._band * sizes.strides[0] * self._row))
@@ -103,7 +103,7 @@ class ConvolutionFunctions:
                 else:
                     self._multiply(lines, self._rows, lines.at("%other", place), "%one", patches)
                     lines.do(f"call void @{self._name}.patches(ptr {patches}, ptr {seen})")
-            if kind == "image_gradient" and whole is padded:
+            if kind == "image_gradient" and pads:
                 lines.do(f"call void @{self._name}.inside(ptr {inside}, ptr {images})")
         return lines.function(f"{self._name}.{part}", ("one", "other", "out", "packed"), ("low",))
 
@@ -138,7 +138,7 @@ def transpose_function(name: str, kernel: Node) -> str:
 
 
 def _copy_function(name: str, axes: Sequence[Axis], writes: bool = True) -> str:
-    """Return the function ``(source, result)`` that copies each number, or, if it does not ``write``, adds it."""
+    """Return the function ``(source, result)`` that copies each number, or, unless it ``writes``, adds it."""
     lines = FunctionBuilder()
     _copy(lines, ("%source", "%result"), axes, writes)
     return lines.function(name, ("source", "result"))

@@ -149,7 +149,9 @@ class Float32GemmFunctions(GemmFunctions):
         """Return whether columns of B are packed for ``rows`` rows of C."""
         return self._other_transposed or sum(count for count, _, _ in tiles_of(rows, self._machine.rows)) > 1
 
-    def _panel(self, lines: FunctionBuilder, name: str, shape: tuple[int, int, int], column: str | int, adds: bool):
+    def _panel(
+        self, lines: FunctionBuilder, name: str, shape: tuple[int, int, int], column: str | int, adds: bool
+    ) -> None:
         """Compute a panel of C, of ``shape`` (rows, width, inner dimension), from ``column`` on."""
         source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
         name = f"{name}{shape[1]}"
@@ -158,7 +160,7 @@ class Float32GemmFunctions(GemmFunctions):
         lines.do(f"call void @{name}(ptr %a, ptr {source}, ptr {lines.at('%c', column)}, ptr %packed)")
 
     def _panel_function(self, name: str, shape: tuple[int, int, int], adds: bool) -> str:
-        """Compute ``width`` columns of C tile by tile; the tiles' heights differ by at most one row."""
+        """Compute a panel of C tile by tile; the tiles' heights differ by at most one row."""
         rows, width, depth = shape
         lines, source, stride = FunctionBuilder(), "%b", self._columns
         lanes = min(self._machine.width, 1 << (width - 1).bit_length())

@@ -254,7 +254,7 @@ def check_broadcast(operation: tf.Operation, output: tf.Tensor) -> None:
 
 
 def broadcasts_channels(operation: tf.Operation, output: tf.Tensor) -> bool:
-    """Return whether an op's result are images, and each input is one, or broadcast to one in all but the channels."""
+    """Return whether an op's result are images, and its inputs images too, or numbers repeated for every pixel."""
     if output.shape.rank != 4 or not output.shape.is_fully_defined():
         return False
     *pixels, channels = sizes_of(output)

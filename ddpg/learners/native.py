@@ -25,7 +25,7 @@ class NativeLearner:
     Args:
         update: the symbolic update; its networks' graph is extended.
         batch_size: B.
-        updates_per_call: K.
+        updates_per_call: K; of images there may be fewer.
         threads: number of threads that share an update; ``None``: decided by its size and the cores available.
         fetch: variables to read after the last update.
         precision: of the arguments of matrix products, see :data:`ddpg.compiler.ir.PRECISIONS`.
