@@ -30,7 +30,7 @@ from ddpg.learners.updater import Updater
 from ddpg.networks.own_layers import try_networks
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.native_policy import NativePolicy
-from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy, make_policy
+from ddpg.policies.network_policy import CompiledPolicy, NumpyPolicy, SessionPolicy, make_policy
 from ddpg.policies.schedules import factor_of, interpolate
 from ddpg.replay.buffer import OutOfMemory
 
@@ -115,9 +115,10 @@ class Agent(TFAgent, abc.ABC):
             self.global_variables = self.symbolic_update.state_variables
             self._own(SyncedSession())
             update, normaliser = self.symbolic_update, self.memory.observations
-            self.policy = self.exploring_policy = make_policy(update.policy, self.session, normaliser)
+            compiles = config.jit and config.compiler != "xla"
+            self.policy = self.exploring_policy = make_policy(update.policy, self.session, normaliser, compiles)
             if update.greedy_policy is not update.policy:
-                self.policy = make_policy(update.greedy_policy, self.session, normaliser)
+                self.policy = make_policy(update.greedy_policy, self.session, normaliser, compiles)
             self.session.run(v1.global_variables_initializer())
             if config.own_networks:
                 pair = dict.fromkeys((self.symbolic_update.policy, self.symbolic_update.value))
@@ -235,7 +236,9 @@ class Agent(TFAgent, abc.ABC):
         """:attr:`exploring_policy` compiled for one observation; it returns the raw outputs. ``None`` as above."""
         return self._native(self.exploring_policy, None)
 
-    def _native(self, policy: NumpyPolicy | SessionPolicy, box: BoxActions | None) -> NativePolicy | None:
+    def _native(
+        self, policy: NumpyPolicy | CompiledPolicy | SessionPolicy, box: BoxActions | None
+    ) -> NativePolicy | None:
         if policy.program is None or not self.config.jit or self.config.compiler == "xla":
             return None
         try:

@@ -1,4 +1,4 @@
-"""Act with a network's current weights: in NumPy if its graph can be lowered to NumPy, else by a session call."""
+"""Act with a network's current weights: in NumPy if its graph can be lowered to it, else compiled or by a session."""
 
 import copy
 from collections.abc import Sequence
@@ -7,11 +7,15 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from ddpg.compiler.compiled_update import CompiledUpdate
+from ddpg.compiler.ir import Unsupported
 from ddpg.policies.graph_to_numpy import UnsupportedOp, lower_to_numpy
 from ddpg.policies.numpy_program import NumpyProgram
 from ddpg.replay.normalizers import ObservationNormalizer
 
 v1 = tf.compat.v1
+
+MOST_SIZES = 4  # numbers of observations for which a policy is compiled
 
 
 class ActingNetwork(Protocol):
@@ -84,17 +88,79 @@ class SessionPolicy:
         return self._call(observations if self.normaliser is None else self.normaliser(observations))
 
 
+class CompiledPolicy:
+    """μ(s) by machine code of this package's compiler, which holds a copy of the weights: for networks on images.
+
+    A session's convolutions take longer for one image, and each call of the session makes the learner write its weights
+    back. An op that the compiler does not support is left to the session. Only one thread may call it at a time.
+
+    Args:
+        network: the network.
+        other: the policy for what is not compiled.
+    """
+
+    program = None
+
+    def __init__(self, network: ActingNetwork, other: SessionPolicy):
+        self._network, self._other, self.normaliser = network, other, other.normaliser
+        self.variables = [variable for variable in network.variables if variable.dtype.base_dtype == tf.float32]
+        self._arrays: Sequence[np.ndarray] = ()
+        self._compiled: dict[int, CompiledUpdate] = {}  # by the number of observations
+        self._loaded: dict[int, Sequence[np.ndarray]] = {}
+        self._supported = True
+
+    def load(self, arrays: Sequence[np.ndarray]) -> None:
+        """Set the weights to the values of :attr:`variables`."""
+        self._arrays = arrays
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Return μ(s), ``[B, A]``, of raw float32 observations ``[B, *observation shape]``."""
+        count = len(observations)
+        if self._supported and count not in self._compiled and len(self._compiled) < MOST_SIZES:
+            try:
+                self._compiled[count] = self._compile(count)
+            except Unsupported:
+                self._supported = False
+        if count not in self._compiled:
+            return self._other(observations)
+        compiled = self._compiled[count]
+        if self._loaded.get(count) is not self._arrays:
+            for value, array in zip(compiled.values, self._arrays, strict=True):
+                value[...] = array
+            self._loaded[count] = self._arrays
+        inputs = observations if self.normaliser is None else self.normaliser(observations)
+        _, (actions,) = compiled.run(1, [np.asarray(inputs)[None]])
+        return actions[0]
+
+    def _compile(self, count: int) -> CompiledUpdate:
+        with self._network.graph.as_default(), v1.name_scope("compiled_acting/"):
+            states = v1.placeholder(tf.float32, [count, *self._network.observation_space.shape], name="states")
+            return CompiledUpdate([], {"states": states}, self.variables, 1, [self._network(states)])
+
+
 def make_policy(
-    network: ActingNetwork, session: tf.compat.v1.Session, normaliser: ObservationNormalizer | None = None
-) -> NumpyPolicy | SessionPolicy:
-    """Return the fastest policy for a network; after an update, ``load`` the values of its ``variables`` into it."""
+    network: ActingNetwork,
+    session: tf.compat.v1.Session,
+    normaliser: ObservationNormalizer | None = None,
+    compiles: bool = False,
+) -> NumpyPolicy | CompiledPolicy | SessionPolicy:
+    """Return the fastest policy for a network; after an update, ``load`` the values of its ``variables`` into it.
+
+    Args:
+        network: the network.
+        session: holds its weights.
+        normaliser: normalises observations first; ``None``: none does.
+        compiles: whether a network with ops that have no NumPy counterpart is compiled, on a CPU.
+    """
     with network.graph.as_default(), v1.name_scope("acting/"):
         states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
         actions = network(states)
     try:
         program, loaded = lower_to_numpy(actions, [states], network.variables)
     except UnsupportedOp:
-        return SessionPolicy(session, states, actions, normaliser)
+        policy = SessionPolicy(session, states, actions, normaliser)
+        compiles = compiles and not tf.config.list_physical_devices("GPU")
+        return CompiledPolicy(network, policy) if compiles else policy
     return NumpyPolicy(program, [network.variables[index] for index in loaded], normaliser)
 
 

@@ -18,6 +18,7 @@ from ddpg.exports.export import FORMATS
 from ddpg.learners import native
 from ddpg.learners.graph import UncompiledLearner, XLALearner
 from ddpg.learners.native import NativeLearner
+from ddpg.policies.network_policy import CompiledPolicy, SessionPolicy
 
 GB = 1_000_000_000
 
@@ -94,6 +95,8 @@ def test_a_custom_network_that_no_compiler_supports_runs_op_by_op():
     agent = DDPG(env, config, seed=0, actor_network=pooled, critic_network=pooled)
     agent.learn(6)
     assert agent.num_updates == 2
+    images = np.random.default_rng(0).integers(0, 256, (2, 12, 12, 3)).astype(np.float32)
+    np.testing.assert_array_equal(agent.policy(images), agent.policy._other(images))
     assert type(agent.updater.learner) is UncompiledLearner
     assert agent.updater.learner.updates_per_call == 1
     with refuses(UsageError, "MaxPool"):
@@ -116,6 +119,33 @@ def test_compiled_updates_on_images_are_those_of_a_session(norm):
         np.testing.assert_allclose(agents[0].get_parameters()[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
     after = agents[0].get_parameters()
     assert any(value.ndim == 4 and (value != before[name]).any() for name, value in after.items())
+
+
+@pytest.mark.parametrize("kind", ["ddpg", pytest.param("dqn", marks=pytest.mark.slow)])
+def test_compiled_acting_is_a_sessions(kind):
+    """For one to five observations, with the weights of the moment. Four numbers of observations are compiled."""
+    options = {"network": "conv", "hidden": (4,), "batch_size": 2, "buffer_size": 50, "learning_starts": 6}
+    options |= {"updates_per_call": 1, "normalize_observations": True}
+    small = Screen((8, 7), discrete=kind == "dqn")
+    small.observation_space = gym.spaces.Box(0.0, 255.0, (8, 7), np.float32)  # bytes are not normalised
+    agent = DQN(small, DQNConfig(**options), seed=0) if kind == "dqn" else DDPG(small, DDPGConfig(**options), seed=0)
+    policy, images = agent.policy, np.random.default_rng(0).integers(0, 256, (5, 8, 7)).astype(np.float32)
+    first = policy(images[:1])
+    agent.learn(12)
+    for count in range(1, 6):
+        np.testing.assert_allclose(policy(images[:count]), policy._other(images[:count]), rtol=1e-5, atol=1e-6)
+    assert sorted(policy._compiled) == [1, 2, 3, 4]
+    learned = policy(images[:1])
+    assert (learned != first).any()
+    agent.set_parameters({name: np.zeros_like(value) for name, value in agent.get_parameters().items()})
+    np.testing.assert_array_equal(policy(images[:1]), np.zeros_like(learned))
+
+
+def test_acting_runs_in_the_session_where_nothing_is_compiled():
+    agents = [
+        DDPG(Screen((8, 7), discrete=False), DDPGConfig(network="conv", jit=jit), seed=0) for jit in (True, False)
+    ]
+    assert [type(agent.policy) for agent in agents] == [CompiledPolicy, SessionPolicy]
 
 
 def test_few_minibatches_of_images_are_one_call(monkeypatch):
