@@ -12,7 +12,7 @@ from refusals import refuses
 from ddpg import DDPG, DDPGConfig, UsageError, load_policy, mlp
 from ddpg.config.algorithm_options import ACTIVATIONS
 from ddpg.exports.export import FORMATS, NAMES
-from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy
+from ddpg.policies.network_policy import CompiledPolicy, NumpyPolicy
 
 v1 = tf.compat.v1
 STATES, BOX = gym.spaces.Box(-1, 1, (6,)), gym.spaces.Box(-1, 1, (2,))
@@ -141,9 +141,9 @@ def test_one_state_and_a_batch_act_as_in_tensorflow(network):
     assert (agent._native_policy is None) == (network in (*ACROSS_ROWS, centred_weights, transposed_weights))
 
 
-def test_a_network_that_takes_some_rows_acts_in_its_session():
+def test_a_network_that_takes_some_rows_does_not_act_in_numpy():
     agent = make_agent(some_rows)
-    assert isinstance(agent.policy, SessionPolicy)
+    assert isinstance(agent.policy, CompiledPolicy)
     np.testing.assert_allclose(agent.predict(states())[0], by_tensorflow(agent, states()), rtol=1e-5, atol=1e-6)
 
 
