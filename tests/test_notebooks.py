@@ -11,6 +11,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import nbformat
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
@@ -113,13 +115,32 @@ def test_metadata_contain_nothing_about_the_machine_but_its_kind_of_processor(no
 SET_BY_CONFTEST = ("DDPG_CACHE", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
 
 
-# Slow: all but the first, which a newcomer opens first.
-@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
+@pytest.mark.slow  # the two tests below execute a small notebook, and the first of these with fewer steps
+@pytest.mark.parametrize("name", NAMES)
 def test_outputs_are_as_committed(name):
     environment = {key: value for key, value in os.environ.items() if key not in SET_BY_CONFTEST}
     command = [sys.executable, str(FOLDER / "execute.py"), "--check", str(path_of(name))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == (f"{name}.ipynb: as committed\n", 0), done.stdout + done.stderr
+
+
+def test_a_notebook_is_executed_and_its_outputs_are_compared(tmp_path, capsys, monkeypatch):
+    """Written by ``execute.py`` they are as committed; with another committed number they are not."""
+    monkeypatch.syspath_prepend(FOLDER)  # it imports the other
+    execute, path = load("execute"), tmp_path / "small.ipynb"
+    cell = nbformat.v4.new_code_cell("import sys\nprint('about', 6 * 7)\nprint('a notice', file=sys.stderr)")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    assert execute.main([str(path)]) == 0
+    written = nbformat.read(path, as_version=4)
+    (output,) = written.cells[0].outputs
+    assert (output.text, written.cells[0].execution_count) == ("about 42\n", 1)
+    assert execute.main(["--check", str(path)]) == 0
+    assert capsys.readouterr().out == "small.ipynb: as committed\n"
+    output.text = "about 44\n"  # one unit of the last place is allowed
+    nbformat.write(written, path)
+    assert execute.main(["--check", str(path)]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert nbformat.read(path, as_version=4) == written
 
 
 # -- the comparison ------------------------------------------------------------------------------------
@@ -216,7 +237,8 @@ def test_a_quote_is_an_output_rounded_to_the_texts_digits(text, quoted, found):
     ("name", "cells", "changes", "printed"),
     [
         (
-            *("1_quickstart", (0, 1), {"10_000": "1_000", "episodes=10": "episodes=2"}),
+            *("1_quickstart", range(8)),
+            {"10_000": "1_000", "episodes=10": "episodes=2", "episodes=20": "episodes=1", "range(15)": "range(1)"},
             "1000 environment steps, 0 gradient updates",
         ),
         (
@@ -227,7 +249,8 @@ def test_a_quote_is_an_output_rounded_to_the_texts_digits(text, quoted, found):
         ("7_minimize", (0, 1), {"initializer=10.0": "initializer=3.0"}, "apply_gradients: 2.4 = 3 − 0.1 · 6"),
     ],
 )
-def test_what_is_printed_follows_a_number_that_a_reader_changes(name, cells, changes, printed, capsys):
+def test_what_is_printed_follows_a_number_that_a_reader_changes(name, cells, changes, printed, capsys, monkeypatch):
+    monkeypatch.setattr(plt, "show", plt.close)
     notebook = json.loads(path_of(name).read_text(encoding="utf-8"))
     code = "\n".join("".join(code_cells(notebook)[cell]["source"]) for cell in cells)
     for number, other in changes.items():
