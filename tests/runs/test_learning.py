@@ -21,13 +21,16 @@ def mean_return(*run, **options):
 
 
 def test_pendulum_is_learned(tmp_path, capsys):
-    """One seed in every test run, with few evaluations; the other nine are slow."""
+    """One seed in every test run, with few evaluations and for fewer steps than the slow ones.
+
+    Of 14 seeds, 13 reach -200 by then, and the worst -335. An agent that learns nothing has about -1200.
+    """
     few = ("--evaluation-interval", "10000", "--evaluation-episodes", "1")
-    assert mean_return("Pendulum-v1", 0, 10_000, tmp_path, capsys, *few, episodes=20) >= -200
+    assert mean_return("Pendulum-v1", 0, 6_000, tmp_path, capsys, *few, episodes=20) >= -400
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 10))
+@pytest.mark.parametrize("seed", range(10))
 def test_pendulum_on_every_seed(seed, tmp_path, capsys):
     assert mean_return("Pendulum-v1", seed, 10_000, tmp_path, capsys) >= -200
 
