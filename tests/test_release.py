@@ -143,6 +143,18 @@ def test_files_named_by_a_workflow_exist(workflow):
             assert re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
 
 
+def test_every_slow_test_is_in_one_of_the_nightly_jobs():
+    jobs = []
+    for arguments in WORKFLOWS["slow"]["jobs"]["slow"]["strategy"]["matrix"]["tests"]:
+        folder, *ignored = (ROOT / word.removeprefix("--ignore=") for word in arguments.split())
+        jobs.append((folder, ignored))
+    slow = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.slow" in path.read_text(encoding="utf-8")]
+    assert len(slow) > 50
+    for path in slow:
+        around = {path, *path.parents}
+        assert [folder in around and not around & {*ignored} for folder, ignored in jobs].count(True) == 1, path
+
+
 def test_only_the_job_that_attests_has_permissions():
     for name, workflow in WORKFLOWS.items():
         assert workflow["permissions"] == {"contents": "read"}
