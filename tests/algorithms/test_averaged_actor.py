@@ -6,6 +6,7 @@ import agents_by_driver
 import numpy as np
 import pytest
 import tensorflow as tf
+from agent_options import WITHOUT_SLOTS_AND_TARGETS
 from agents_by_driver import BOX, DRIVERS
 
 import ddpg
@@ -108,8 +109,9 @@ def test_learning_is_bit_identical_without_it(variant, driver):
     assert parameters.keys() - without.keys() == of_average
 
 
-# Averages include moving statistics.
-NORMALISED = {"actor_average": 20, "norm": "batch", "critic_norm": None, "normalize_observations": True}
+# Averages include moving statistics. Without slots and targets, half as much is built.
+FAST = {"actor_learning_rate": 0.1, **WITHOUT_SLOTS_AND_TARGETS}
+NORMALISED = {"actor_average": 20, "norm": "batch", "critic_norm": None, "normalize_observations": True, **FAST}
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +137,7 @@ def test_a_network_without_a_numpy_program():
     def network(states):
         return tf.cumsum(states, axis=1)
 
-    agent = agent_with(actor_average=20, actor_network=network)
+    agent = agent_with(actor_average=20, actor_network=network, **FAST)
     assert isinstance(agent.policy, SessionPolicy)
     agent.update(10)
     with agent.session.as_default():

@@ -31,10 +31,10 @@ def test_a_policy_reaches_the_returns_on_its_card(name):
     """Exactly, with the card's physics engine, Gymnasium, kind of machine and NumPy functions.
 
     Otherwise the last bits differ, and chaotic simulations diverge: the mean of three episodes, or the return of one of
-    1,000 steps, must then be within four standard errors of the card's mean, as docs/zoo.md states.
+    500 steps or more, must then be within four standard errors of the card's mean, as docs/zoo.md states.
     """
     card = zoo.read_entry(name).card
-    episodes = 1 if card.evaluation.lengths[0] == 1_000 else 3
+    episodes = 1 if card.evaluation.lengths[0] >= 500 else 3
     if "box2d" in card.versions:
         pytest.importorskip("Box2D", reason="it has no wheels for Linux on ARM")
     env = make_env(card.env_id)
