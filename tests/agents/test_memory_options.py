@@ -21,6 +21,7 @@ SMALL = DDPGConfig(
     gamma=0.5,
     jit=False,
     optimizer="sgd",
+    target="online",
 )
 
 

@@ -15,7 +15,7 @@ from ddpg.learners.synced_session import FairLock
 
 BOX = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
 SPACES = (BOX, gym.spaces.Box(-1.0, 1.0, (2,), np.float32))
-CONFIG = DDPGConfig(hidden=(8,), batch_size=4, buffer_size=400, updates_per_call=2, learning_starts=4)
+CONFIG = DDPGConfig(hidden=(8,), batch_size=4, buffer_size=400, updates_per_call=2, learning_starts=4, target="online")
 LIMIT = 60  # seconds for waits that take milliseconds
 
 

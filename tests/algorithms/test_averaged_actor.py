@@ -15,7 +15,7 @@ from ddpg.workers.remote_loop import current_weights
 
 STATES = np.array([[0.3, -0.7], [-0.2, 0.9], [0.5, 0.5]], np.float32)
 VARIANTS = {
-    "ddpg": {},
+    "ddpg": WITHOUT_SLOTS_AND_TARGETS,
     "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2},
     "crossq": {"target": "none", "norm": "renorm", "hidden": (6,)},
     "online": {"target": "online", "norm": "batch"},

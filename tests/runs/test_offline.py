@@ -49,6 +49,7 @@ CONFIG = DDPGConfig(
     updates_per_step=0.5,
     jit=False,
     optimizer="sgd",
+    target="online",
     bc_alpha=2.5,
     normalize_observations=True,
     learning_rate_schedule="linear",
