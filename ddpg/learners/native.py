@@ -13,7 +13,7 @@ from ddpg.learners.synced_session import SyncedSession, assign_variables
 from ddpg.replay.minibatch import Batch, stored_dtype
 
 v1 = tf.compat.v1
-LARGEST_CALL = 2**24  # numbers in a call's images, 64 MiB
+LARGEST_CALL = 2**20  # numbers in the images of a call, 4 MiB
 
 
 class NativeLearner:
