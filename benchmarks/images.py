@@ -87,7 +87,7 @@ def measured(way: str, side: str, cores: str, seconds: float) -> dict[str, Any]:
         start = time.perf_counter()
         update()
         times.append(time.perf_counter() - start)
-    names = ("stable-baselines3", "torch") if way == "stable_baselines" else ("ddpg-paths", "tensorflow")
+    names = ("stable-baselines3", "torch") if way == "stable_baselines" else ("tensorflow",)
     versions = {name: importlib.metadata.version(name) for name in names}
     return {"ms": 1e3 * statistics.median(times), "versions": versions}
 

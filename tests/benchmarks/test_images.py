@@ -28,4 +28,4 @@ def test_our_updates_are_measured(monkeypatch):
     monkeypatch.setattr(images.os, "sched_setaffinity", lambda process, cores: None)
     found = images.measured("session", "42", "1", 0.01)
     assert found["ms"] > 0
-    assert set(found["versions"]) == {"ddpg-paths", "tensorflow"}
+    assert set(found["versions"]) == {"tensorflow"}
