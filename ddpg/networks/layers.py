@@ -250,7 +250,7 @@ def conv(
         )
     convolutions = [_sizes(layer, "filters") for layer in filters]
     validate_float(scale, "scale")
-    if padding not in PADDINGS:
+    if not isinstance(padding, str) or padding not in PADDINGS:
         raise UsageError(f"padding={brief(padding)} is not one of {', '.join(PADDINGS)}")
     activate = _activation(activation)
     head = choose("block", block, BLOCKS, "another", is_own=lambda value: False)(dense, activation, norm)
