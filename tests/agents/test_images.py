@@ -18,6 +18,7 @@ from ddpg.exports.export import FORMATS
 from ddpg.learners import native
 from ddpg.learners.graph import UncompiledLearner, XLALearner
 from ddpg.learners.native import NativeLearner
+from ddpg.policies import network_policy
 from ddpg.policies.network_policy import CompiledPolicy, SessionPolicy
 
 GB = 1_000_000_000
@@ -122,8 +123,9 @@ def test_compiled_updates_on_images_are_those_of_a_session(norm):
 
 
 @pytest.mark.parametrize("kind", ["ddpg", pytest.param("dqn", marks=pytest.mark.slow)])
-def test_compiled_acting_is_a_sessions(kind):
-    """For one to five observations, with the weights of the moment. Four numbers of observations are compiled."""
+def test_compiled_acting_is_a_sessions(kind, monkeypatch):
+    """For one to three observations, with the weights of the moment. Here two numbers of observations are compiled."""
+    monkeypatch.setattr(network_policy, "MOST_SIZES", 2)
     options = {"network": "conv", "hidden": (4,), "batch_size": 2, "buffer_size": 50, "learning_starts": 6}
     options |= {"updates_per_call": 1, "normalize_observations": True}
     small = Screen((8, 7), discrete=kind == "dqn")
@@ -132,9 +134,9 @@ def test_compiled_acting_is_a_sessions(kind):
     policy, images = agent.policy, np.random.default_rng(0).integers(0, 256, (5, 8, 7)).astype(np.float32)
     first = policy(images[:1])
     agent.learn(12)
-    for count in range(1, 6):
+    for count in range(1, 4):
         np.testing.assert_allclose(policy(images[:count]), policy._other(images[:count]), rtol=1e-5, atol=1e-6)
-    assert sorted(policy._compiled) == [1, 2, 3, 4]
+    assert sorted(policy._compiled) == [1, 2]
     learned = policy(images[:1])
     assert (learned != first).any()
     agent.set_parameters({name: np.zeros_like(value) for name, value in agent.get_parameters().items()})
@@ -203,6 +205,7 @@ def test_every_recipe_reads_images(recipe):
         "updates_per_call": 1,
     }
     fitting = {"network": "conv", "action_layer": 0, "normalize_observations": False, "updates_per_step": 1.0}
+    fitting |= {"jit": recipe != "ddpg"}  # compiled in the other tests
     agent = DDPG(
         Screen((8, 8), discrete=False),
         DDPGConfig(**from_toml(DDPGConfig, read_recipe(recipe), recipe) | small | fitting),
@@ -210,7 +213,7 @@ def test_every_recipe_reads_images(recipe):
     )
     before = agent.get_parameters()
     agent.learn(12)  # four updates, one of a delayed actor
-    assert type(agent.updater.learner) is NativeLearner
+    assert type(agent.updater.learner) is (NativeLearner if recipe != "ddpg" else UncompiledLearner)
     after = agent.get_parameters()
     for network, units in (("actor", 4), ("critic", 5)):
         kernels = {name: value for name, value in before.items() if name.startswith(network) and value.ndim == 4}
