@@ -534,8 +534,9 @@ def _broadcast(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -
     argument = operation.inputs[1 if operation.type == "Fill" else 0]
     value, shape = context.value(argument), matrix_shape(output)
     if operation.type != "Fill" and output.shape.rank == 4 and sizes_of(argument)[:-1] in ((1, 1, 1), ()):
-        *pixels, channels = sizes_of(output)  # channels, repeated for each pixel
-        return context.program.reshape(context.program.broadcast(value, (math.prod(pixels), channels)), shape)
+        *pixels, channels = sizes_of(output)
+        if value.shape[1] in (1, channels):  # repeated for each pixel
+            return context.program.reshape(context.program.broadcast(value, (math.prod(pixels), channels)), shape)
     if operation.type == "BroadcastTo" and output.shape.rank > 2 and argument.shape.rank > 0:
         raise Unsupported(f"{operation.name} to rank {output.shape.rank}")
     if any(have not in (1, want) for have, want in zip(value.shape, shape, strict=True)):

@@ -15,7 +15,7 @@ from ddpg.replay.normalizers import ObservationNormalizer
 
 v1 = tf.compat.v1
 
-MOST_SIZES = 4  # numbers of observations for which a policy is compiled
+MOST_SIZES = 4  # batch sizes for which a policy is compiled
 
 
 class ActingNetwork(Protocol):
@@ -91,12 +91,12 @@ class SessionPolicy:
 class CompiledPolicy:
     """μ(s) by machine code of this package's compiler, which holds a copy of the weights: for networks on images.
 
-    A session's convolutions take longer for one image, and each call of the session makes the learner write its weights
-    back. An op that the compiler does not support is left to the session. Only one thread may call it at a time.
+    The session would take longer for one image, and would first have to get the learner's weights. It still acts if the
+    compiler does not support an op, and on further batch sizes. Only one thread may call a policy at a time.
 
     Args:
         network: the network.
-        other: the policy for what is not compiled.
+        other: acts where nothing is compiled.
     """
 
     program = None
@@ -105,7 +105,7 @@ class CompiledPolicy:
         self._network, self._other, self.normaliser = network, other, other.normaliser
         self.variables = [variable for variable in network.variables if variable.dtype.base_dtype == tf.float32]
         self._arrays: Sequence[np.ndarray] = ()
-        self._compiled: dict[int, CompiledUpdate] = {}  # by the number of observations
+        self._compiled: dict[int, CompiledUpdate] = {}  # by batch size
         self._loaded: dict[int, Sequence[np.ndarray]] = {}
         self._supported = True
 

@@ -124,7 +124,7 @@ def test_compiled_updates_on_images_are_those_of_a_session(norm):
 
 @pytest.mark.parametrize("kind", ["ddpg", pytest.param("dqn", marks=pytest.mark.slow)])
 def test_compiled_acting_is_a_sessions(kind, monkeypatch):
-    """For one to three observations, with the weights of the moment. Here two numbers of observations are compiled."""
+    """On batches of one to three observations, of which two sizes are compiled, with the weights of the moment."""
     monkeypatch.setattr(network_policy, "MOST_SIZES", 2)
     options = {"network": "conv", "hidden": (4,), "batch_size": 2, "buffer_size": 50, "learning_starts": 6}
     options |= {"updates_per_call": 1, "normalize_observations": True}
