@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ddpg.compiler import optimizer_steps
 from ddpg.compiler.ir import (
     ALL,
     COLUMNS,
@@ -616,76 +617,30 @@ def _assign(operation: str | None) -> Callable[[_Lowering, tf.Operation], None]:
     return write
 
 
-def _gradient_descent(context: _Lowering, op: tf.Operation) -> None:
-    handle, rate, gradient = op.inputs
-    program = context.program
-    step = program.elementwise("mul", context.value(rate), context.value(gradient))
-    program.write(context.variable(handle), program.elementwise("sub", context.var_read(handle), step))
+def _optimizer(
+    step: Callable[..., Sequence[Node]],
+) -> Callable[[_Lowering, tf.Operation], None]:
+    def write(context: _Lowering, op: tf.Operation) -> None:
+        if "use_nesterov" in op.node_def.attr and op.get_attr("use_nesterov"):
+            raise Unsupported(f"{op.type} with Nesterov momentum")
+        handles = [tensor for tensor in op.inputs if tensor.dtype == tf.resource]
+        others = [tensor for tensor in op.inputs if tensor.dtype != tf.resource]
+        after = step(context.program, *map(context.var_read, handles), *map(context.value, others))
+        trained, *slots = zip(handles, after, strict=True)
+        for handle, value in (*slots, trained):
+            context.program.write(context.variable(handle), value)
 
-
-def _momentum(context: _Lowering, op: tf.Operation) -> None:
-    handle, slot, rate, gradient, momentum = op.inputs
-    if op.get_attr("use_nesterov"):
-        raise Unsupported("Nesterov momentum")
-    program = context.program
-    kept = program.elementwise("mul", context.var_read(slot), context.value(momentum))
-    moved = program.elementwise("add", kept, context.value(gradient))
-    step = program.elementwise("mul", context.value(rate), moved)
-    after = program.elementwise("sub", context.var_read(handle), step)
-    program.write(context.variable(slot), moved)
-    program.write(context.variable(handle), after)
-
-
-def _rmsprop(context: _Lowering, op: tf.Operation) -> None:
-    handle, squares, moved, *hyper, gradient = op.inputs
-    rate, decay, momentum, epsilon = map(context.value, hyper)
-    program, gradient = context.program, context.value(gradient)
-    difference = program.elementwise("sub", program.elementwise("square", gradient), context.var_read(squares))
-    scale = fold_elementwise(program, "sub", program.literal(1), decay)
-    mean = program.elementwise("add", context.var_read(squares), program.elementwise("mul", difference, scale))
-    root = program.elementwise("rsqrt", program.elementwise("add", mean, epsilon))
-    step = program.elementwise("mul", program.elementwise("mul", rate, gradient), root)
-    step = program.elementwise("add", program.elementwise("mul", context.var_read(moved), momentum), step)
-    after = program.elementwise("sub", context.var_read(handle), step)
-    for target, value in ((squares, mean), (moved, step), (handle, after)):
-        program.write(context.variable(target), value)
-
-
-def _adam(context: _Lowering, op: tf.Operation) -> None:
-    handle, first, second, power1, power2, rate, beta1, beta2, epsilon, gradient = op.inputs
-    if op.get_attr("use_nesterov"):
-        raise Unsupported("Adam with Nesterov momentum")
-    program, one = context.program, context.program.literal(1)
-    power1, power2, rate, beta1, beta2, epsilon, gradient = map(
-        context.value, (power1, power2, rate, beta1, beta2, epsilon, gradient)
-    )
-    root = program.elementwise("sqrt", program.elementwise("sub", one, power2))
-    step = program.elementwise("div", program.elementwise("mul", rate, root), program.elementwise("sub", one, power1))
-
-    def averaged(slot: tf.Tensor, beta: Node, new: Node) -> Node:
-        old = context.var_read(slot)
-        difference = program.elementwise("sub", new, old)
-        share = fold_elementwise(program, "sub", one, beta)
-        return program.elementwise("add", old, program.elementwise("mul", difference, share))
-
-    mean = averaged(first, beta1, gradient)
-    square = averaged(second, beta2, program.elementwise("square", gradient))
-    scaled = program.elementwise("mul", mean, step)
-    deviation = program.elementwise("add", program.elementwise("sqrt", square), epsilon)
-    down = program.elementwise("div", scaled, deviation)
-    after = program.elementwise("sub", context.var_read(handle), down)
-    for target, value in ((first, mean), (second, square), (handle, after)):
-        program.write(context.variable(target), value)
+    return write
 
 
 _WRITES: dict[str, Callable[[_Lowering, tf.Operation], None]] = {
     "AssignVariableOp": _assign(None),
     "AssignAddVariableOp": _assign("add"),
     "AssignSubVariableOp": _assign("sub"),
-    "ResourceApplyGradientDescent": _gradient_descent,
-    "ResourceApplyMomentum": _momentum,
-    "ResourceApplyRMSProp": _rmsprop,
-    "ResourceApplyAdam": _adam,
+    "ResourceApplyGradientDescent": _optimizer(optimizer_steps.gradient_descent),
+    "ResourceApplyMomentum": _optimizer(optimizer_steps.momentum),
+    "ResourceApplyRMSProp": _optimizer(optimizer_steps.rmsprop),
+    "ResourceApplyAdam": _optimizer(optimizer_steps.adam),
 }
 
 

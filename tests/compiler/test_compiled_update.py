@@ -465,6 +465,13 @@ def test_an_unsupported_op_is_named(graph, make, named):
         CompiledUpdate([make(x)], {"x": x}, [], 1)
 
 
+def test_nesterov_momentum_is_refused(graph):
+    weight = v1.get_variable("weight", [2])
+    step = v1.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True).minimize(tf.reduce_sum(weight))
+    with tf.control_dependencies([step]), refuses(Unsupported, "ResourceApplyMomentum Nesterov"):
+        CompiledUpdate([tf.identity(1.0)], {}, v1.global_variables(), 1)
+
+
 def test_only_floats_are_supported(graph):
     x = v1.placeholder(tf.uint8, [2, 3])
     with refuses(Unsupported, "uint8"):
