@@ -56,9 +56,9 @@ def environments():
 @pytest.mark.parametrize(
     ("jit", "compiler", "learner", "updates_per_call"),
     [
-        (True, "auto", NativeLearner, 2),
+        pytest.param(True, "auto", NativeLearner, 2, marks=pytest.mark.slow),
         pytest.param(True, "xla", XLALearner, 2, marks=pytest.mark.slow),
-        pytest.param(False, "auto", UncompiledLearner, 2, marks=pytest.mark.slow),
+        (False, "auto", UncompiledLearner, 2),
     ],
 )
 def test_stacked_frames_train(jit, compiler, learner, updates_per_call):

@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "plain_runs.npz"
 # Slow: test_native and test_dqn compare such compiled updates with uncompiled ones; two of the runs, for their time.
 LONG = (
     *("ddpg_other_paths-compiled", "ddpg_online-compiled", "dqn-compiled"),
-    *("ddpg_other_paths-uncompiled", "ddpg_online-uncompiled"),
+    *("ddpg-uncompiled", "ddpg_other_paths-uncompiled", "ddpg_online-uncompiled"),
 )
 CASES = [
     pytest.param(name, jit, id=case, marks=[pytest.mark.slow] * (case in LONG))

@@ -127,7 +127,9 @@ def test_an_unused_target_network_is_not_copied_to():
         DQNConfig(target="online", target_update_interval=100)
 
 
-@pytest.mark.parametrize("norm", [None, "batch", "layer", "rms"])
+@pytest.mark.parametrize(
+    "norm", [*(pytest.param(norm, marks=pytest.mark.slow) for norm in (None, "rms")), "batch", "layer"]
+)
 def test_convolutions_are_normalised(norm, session, initialize, rng):
     """Earlier versions of DQNConfig(network="conv", norm=...) ignored norm."""
     space = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)

@@ -33,7 +33,9 @@ def cubic(states, actions):
     return tf.concat([states, actions, tf.square(actions)], axis=1)
 
 
-@pytest.mark.parametrize("bounding", BOUNDINGS)
+@pytest.mark.parametrize(
+    "bounding", [pytest.param(bounding, marks=[pytest.mark.slow] * (bounding == "zeroing")) for bounding in BOUNDINGS]
+)
 def test_the_gradient_is_the_papers(bounding, session, initialize, rng):
     """λ = α / mean|Q(s, a)|; for μ(s) = W·s + b, with or without tanh, ∂L/∂μ is −λ∇ₐQ/B + 2w(μ(s) − a)/(BA).
 
@@ -90,7 +92,7 @@ ALONE, FALLS = {"bc_only": True}, {"bc_alpha": ALPHA, "bc_final": 0.0625, "bc_st
     ("actors", "path", "bounding", "td_target"),
     [
         ({"bc_alpha": ALPHA}, "chain_rule", "squashing", "stop_gradient"),
-        (ALONE, "direct", "inverting", "placeholder"),
+        pytest.param(ALONE, "direct", "inverting", "placeholder", marks=pytest.mark.slow),
         (FALLS, "surrogate", "zeroing", "output_delta"),
     ],
     ids=["bc_alpha", "bc_only", "bc_final"],
