@@ -27,6 +27,13 @@ class Flag(NamedTuple):
     default: Any
     group: str
     metavar: str = ""
+    aliases: tuple[str, ...] = ()
+    is_positional: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of a command line that give it a value."""
+        return (flag_name(self.name), flag_name(f"no_{self.name}"), *self.aliases)
 
 
 def flags_of(
@@ -66,7 +73,8 @@ def _flag(kind: type[Options], field: dataclasses.Field, default: Any, note: str
     else:
         hint = object
         marks.append(_primitive(scalar, many, optional))
-    return Flag(field.name, _annotated(hint, *marks), default, about.get("group", ""), _metavar(field, kind) or "")
+    group, metavar, aliases = about.get("group", ""), _metavar(field, kind) or "", tuple(about.get("aliases") or ())
+    return Flag(field.name, _annotated(hint, *marks), default, group, metavar, aliases, bool(about.get("positional")))
 
 
 def _annotated(hint: Any, *marks: Any) -> Any:
@@ -124,11 +132,17 @@ def parse_flags(
         if len(word) > _LONGEST_WORD:
             raise UsageError(f"{brief(word)} has {len(word)} characters; expected at most {_LONGEST_WORD}")
     notes = io.StringIO()
+    given = {word.partition("=")[0].replace("_", "-") for word in arguments}
+    helped = not given.isdisjoint(("-h", "--help"))
+    # tyro needs a millisecond for each flag, so it reads only those that are given; the others have their defaults.
+    read = {
+        name: flag for name, flag in flags.items() if helped or flag.is_positional or not given.isdisjoint(flag.words)
+    }
     try:
         with contextlib.redirect_stderr(notes):
             # The fields hold the help texts; searching for them in source comments would take half of the time.
             found, unknown = tyro.cli(
-                _grouped(flags),
+                _grouped(read),
                 prog=prog,
                 description=text,
                 args=arguments,
@@ -149,8 +163,9 @@ def parse_flags(
         path = next((word for word in words if word not in known and re.search("[./]", word)), None)
         dash = f" {brief(path)} was taken for a flag; write ./{path}" if path else ""
         raise UsageError(text + choices + dash) from None
-    holders = {flag.group: getattr(found, _identifier(flag.group)) if flag.group else found for flag in flags.values()}
-    return {name: getattr(holders[flag.group], name) for name, flag in flags.items()}, unknown
+    holders = {flag.group: getattr(found, _identifier(flag.group)) if flag.group else found for flag in read.values()}
+    values = {name: getattr(holders[flag.group], name) for name, flag in read.items()}
+    return {name: flag.default for name, flag in flags.items()} | values, unknown
 
 
 def _grouped(flags: Mapping[str, Flag]) -> Callable[..., Any]:

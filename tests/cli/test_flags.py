@@ -160,7 +160,7 @@ def test_version(capsys):
 
 def test_ways_to_write_flags():
     lists = "--hidden 63 64 --critic-hidden none"
-    arguments = f"--batch-size 65 --no-jit {lists} --norm none --gamma=0.5 --threads NONE --seed 3 --root r"
+    arguments = f"--batch_size 65 --no-jit {lists} --norm none --gamma=0.5 --threads NONE --seed 3 --root r"
     command, config = parsed("Pendulum-v1", *arguments.split(), "--wrap", "TimeAwareObservation")
     expected = {"batch_size": 65, "jit": False, "hidden": (63, 64), "norm": None, "gamma": 0.5, "threads": None}
     assert config == preset_config("Pendulum-v1", **expected)
