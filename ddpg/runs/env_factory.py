@@ -1,5 +1,6 @@
 """Make environments from their sources and a vectorization; error messages say which package to install."""
 
+import copy
 import functools
 import importlib
 import importlib.util
@@ -52,8 +53,10 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
         with env_calls.own_directory(), env_calls.ProcessStateGuard():
             if module:
                 importlib.import_module(module)
-            # gymnasium's checker only warns about faults that our own checks refuse.
-            env = gym.make(_with_version(name), disable_env_checker=True, **kwargs, **rendering)
+            # gymnasium's checker only warns about faults that our own checks refuse. A copy of the arguments: some
+            # constructors take items out of a list or dict, which the next environment needs, too.
+            given = copy.deepcopy(dict(kwargs))
+            env = gym.make(_with_version(name), disable_env_checker=True, **given, **rendering)
             env = wrapped(env, wrappers)
             if is_masked(env):
                 return ActionMask(env)

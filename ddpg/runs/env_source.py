@@ -143,5 +143,4 @@ def words_of(kwargs: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    plain = isinstance(value, str) and isinstance(_value(value), str) and value
-    return value if plain else json.dumps(value)
+    return value if isinstance(value, str) and value and _value(value) == value else json.dumps(value)

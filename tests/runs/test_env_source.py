@@ -48,7 +48,7 @@ JSON = st.recursive(
 )
 
 
-@example({"a": "3", "b": "None", "c": "", "d": "[1]", "e": '"'})
+@example({"a": "3", "b": "None", "c": "", "d": "[1]", "e": '"', "f": '"x"'})
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z_0-9]{0,5}", fullmatch=True), JSON, max_size=4))
 def test_words_are_read_back_as_they_were(kwargs):
     kwargs = {name: value for name, value in kwargs.items() if name not in ("id", "render_mode")}
@@ -117,6 +117,15 @@ class Needy(gym.Env):
         raise ValueError(size)
 
 
+class Greedy(gym.Env):
+    """An environment that takes a number out of its argument."""
+
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, sizes):
+        self.size = sizes.pop()
+
+
 def test_arguments_that_an_environment_does_not_have_or_that_it_lacks_are_named():
     with refuses(UsageError, "Pendulum-v1 gravity") as caught:
         make_env(EnvSource("Pendulum-v1", (), {"g": 5.0, "gravity": 3.0}))
@@ -128,6 +137,13 @@ def test_arguments_that_an_environment_does_not_have_or_that_it_lacks_are_named(
         make_env(EnvSource("Needy-v0", (), {"size": 3}))
     with refuses(UsageError, "EnvPool's env_kwargs"):
         make_training_env(EnvSource("Pendulum-v1", (), LIGHT), 2, "envpool")
+
+
+def test_an_environment_cannot_change_the_arguments_of_the_next_one():
+    gym.register("Greedy-v0", Greedy)
+    source = EnvSource("Greedy-v0", (), {"sizes": [3]})
+    assert [make_env(source).unwrapped.size for _ in range(2)] == [3, 3]
+    assert source.kwargs == {"sizes": [3]}
 
 
 def test_a_dict_that_gymnasium_cannot_flatten_is_left_for_the_agent_to_refuse(tmp_path):
