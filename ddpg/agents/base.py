@@ -129,6 +129,7 @@ class Agent(TFAgent, abc.ABC):
             config,
             self.memory.sampler,
             self.generators["replay"],
+            resource_limits.largest_call(config, (self.observation_space, self.action_space)),
             fetch=self._acting_variables,
             normaliser=self.memory.observations,
         )

@@ -24,7 +24,7 @@ from ddpg.replay.minibatch import stored_dtype
 
 LAYERS, NUMBERS = 4, 1 << 20  # networks up to this size are always built; loading then names a variable that differs
 UPDATES_PER_STEP = 10_000
-MINIBATCHES = 4 << 30  # bytes of the minibatches of one call
+MINIBATCHES = 4 << 30  # bytes of the minibatches of one call, of which there are fewer if they are large
 REPLAY = 1 << 40  # bytes of a full replay memory; rows that are not filled take none
 INTEGER = 2**31 - 1  # TensorFlow counts in int32
 
@@ -75,9 +75,8 @@ def check_options(
         raise refuse("atoms", f"makes an output layer of more numbers than its variables hold, {numbers}")
     if config.updates_per_step > UPDATES_PER_STEP:
         raise refuse("updates_per_step", f"is more than {UPDATES_PER_STEP}")
-    if config.batch_size * config.largest_call * row > MINIBATCHES:
-        size = f"{config.largest_call} minibatches of {config.batch_size} transitions of {row} bytes"
-        raise refuse("batch_size", f"makes calls of {size}, more than {MINIBATCHES} bytes")
+    if config.batch_size * row > MINIBATCHES:
+        raise refuse("batch_size", f"transitions of {row} bytes are more than {MINIBATCHES} bytes")
     if config.buffer_size * stored > REPLAY:
         raise refuse("buffer_size", f"transitions of {stored} bytes are more than {REPLAY} bytes")
     for name, _ in _beyond_int32(config):
@@ -111,9 +110,11 @@ def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows:
     stored = row * min(rows, capacity)
     if networks > there:
         raise _size_error(config, "hidden", "networks and their updates", networks, there)
-    minibatches = config.batch_size * config.largest_call * _drawn_bytes(spaces)
+    of_images = stored_dtype(spaces[0]) == np.uint8 or config.network == "conv"
+    calls = 1 if of_images else largest_call(config, spaces)  # the native learner draws few minibatches of images
+    minibatches = config.batch_size * calls * _drawn_bytes(spaces)
     if minibatches > there:
-        what = f"the {config.largest_call} minibatches of a call, of {config.batch_size} transitions each"
+        what = f"a call's minibatches ({calls}) of {config.batch_size} transitions"
         raise _size_error(config, "batch_size", what, minibatches, there)
     memory = f"a replay memory of {row} bytes a transition"
     if row * capacity > max(REPLAY, there):
@@ -121,6 +122,11 @@ def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows:
     if networks + stored > there:
         what = f"{memory}, of which {min(rows, capacity)} will be filled, and the networks"
         raise _size_error(config, "buffer_size", what, networks + stored, there, fitting_buffer(*spaces))
+
+
+def largest_call(config: AgentConfig, spaces: tuple[gym.Space, gym.Space]) -> int:
+    """Return the most updates of a call: those that the options ask for, or as many as have 4 GiB of minibatches."""
+    return max(1, min(config.largest_call, MINIBATCHES // (config.batch_size * _drawn_bytes(spaces))))
 
 
 def fitting_buffer(observations: gym.Space, actions: gym.Space) -> int:

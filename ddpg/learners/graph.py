@@ -188,6 +188,12 @@ def network_variables(update: Update) -> list[list[tf.Variable]]:
     return [network.variables for network, *_ in update.learning_rates]
 
 
+def convolves(update: Update) -> bool:
+    """Return whether a network has convolutions."""
+    graph = update.value.graph
+    return any(op.type.startswith(("Conv2D", "Conv3D", "DepthwiseConv2d")) for op in graph.get_operations())
+
+
 def finite(update: Update) -> tf.Tensor:
     """Return whether all weights are finite, reading them when the op runs."""
     variables = [v for variables in network_variables(update) for v in variables if v.dtype.is_floating]

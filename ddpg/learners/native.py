@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ddpg.algorithms.base import TD_ERRORS, Metrics, Update
 from ddpg.compiler.compiled_update import CompiledUpdate
-from ddpg.learners.graph import LearnerResult, check_assignments, network_variables, placeholders
+from ddpg.learners.graph import LearnerResult, check_assignments, convolves, network_variables, placeholders
 from ddpg.learners.synced_session import SyncedSession, assign_variables
 from ddpg.replay.minibatch import Batch, stored_dtype
 
@@ -125,9 +125,9 @@ class NativeLearner:
 
 
 def _minibatches_per_call(update: Update, batch_size: int, updates_per_call: int) -> int:
-    """Return how many minibatches a call gets: fewer of images, whose bytes become float32."""
+    """Return how many minibatches a call gets: fewer of images, which are float32 there."""
     space = update.value.observation_space
-    if stored_dtype(space) != np.uint8:
+    if stored_dtype(space) != np.uint8 and not convolves(update):
         return updates_per_call
     return max(1, min(updates_per_call, LARGEST_CALL // (2 * batch_size * math.prod(space.shape))))
 

@@ -15,7 +15,15 @@ from ddpg.compiler.jit import CompilerFailure, fastest_precision, obstacle_to_bf
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.gradients import sign_check
-from ddpg.learners.graph import SteppedLearner, UncompiledLearner, XLALearner, as_float, network_variables, placeholders
+from ddpg.learners.graph import (
+    SteppedLearner,
+    UncompiledLearner,
+    XLALearner,
+    as_float,
+    convolves,
+    network_variables,
+    placeholders,
+)
 from ddpg.learners.native import NativeLearner
 from ddpg.learners.synced_session import assign_variables
 from ddpg.networks.base import Network
@@ -40,6 +48,7 @@ class Updater:
         config: the agent's.
         sampler: samples minibatches.
         rng: the sampler's random numbers.
+        updates_per_call: the most updates of a call.
         normaliser: normalises the observations in minibatches; ``None``: they are used as sampled.
         fetch: variables whose values :meth:`run` returns.
 
@@ -55,12 +64,13 @@ class Updater:
         config: AgentConfig,
         sampler: Sampler,
         rng: np.random.Generator,
+        updates_per_call: int,
         fetch: Sequence,
         normaliser: ObservationNormalizer | None = None,
     ):
         self.num_updates, self.metrics = 0, update.metrics
         self._update, self._config, self._sampler, self._rng, self._fetch = update, config, sampler, rng, fetch
-        self._normaliser = normaliser
+        self._updates_per_call, self._normaliser = updates_per_call, normaliser
         self._variables = self._names_of_variables()
         self.compile_seconds: float | None = None
 
@@ -74,7 +84,7 @@ class Updater:
             native = self._native()
             if native:
                 return native
-            if config.compiler == "auto" and self._convolves() and not self._gpu_pays():
+            if config.compiler == "auto" and convolves(self._update) and not self._gpu_pays():
                 # The networks have other ops that our compiler does not support. XLA's loops for the gradients of
                 # convolutions took 56 times as long as TensorFlow's kernels on a CPU. One minibatch per call: K
                 # minibatches of images would be gigabytes.
@@ -82,7 +92,7 @@ class Updater:
                     self._update, batch_size=config.batch_size, updates_per_call=1, fetch=self._fetch
                 )
         return (XLALearner if config.jit else UncompiledLearner)(
-            self._update, batch_size=config.batch_size, updates_per_call=config.largest_call, fetch=self._fetch
+            self._update, batch_size=config.batch_size, updates_per_call=self._updates_per_call, fetch=self._fetch
         )
 
     def _native(self) -> NativeLearner | None:
@@ -122,7 +132,7 @@ class Updater:
         return NativeLearner(
             self._update,
             batch_size=self._config.batch_size,
-            updates_per_call=self._config.largest_call,
+            updates_per_call=self._updates_per_call,
             threads=self._config.threads,
             fetch=self._fetch,
             precision=precision,
@@ -134,12 +144,7 @@ class Updater:
             return False
         weights = sum(v.shape.num_elements() for variables in network_variables(self._update) for v in variables)
         # Ten operations per weight and transition: forward and backward passes, the target's, the actor's through Q.
-        return self._convolves() or 10 * self._config.batch_size * weights > LEAST_OPERATIONS_FOR_GPU
-
-    def _convolves(self) -> bool:
-        """Return whether a network has convolutions."""
-        graph = self._update.value.graph
-        return any(op.type.startswith(("Conv2D", "Conv3D", "DepthwiseConv2d")) for op in graph.get_operations())
+        return convolves(self._update) or 10 * self._config.batch_size * weights > LEAST_OPERATIONS_FOR_GPU
 
     def set_rate(self, session: tf.compat.v1.Session, network: Network, rate: float) -> None:
         """Set a network's learning rate from the next update on."""

@@ -55,8 +55,8 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
                 importlib.import_module(module)
             # gymnasium's checker only warns about faults that our own checks refuse. A copy of the arguments: some
             # constructors take items out of a list or dict, which the next environment needs, too.
-            given = copy.deepcopy(dict(kwargs))
-            env = gym.make(_with_version(name), disable_env_checker=True, **given, **rendering)
+            copied = copy.deepcopy(dict(kwargs))
+            env = gym.make(_with_version(name), disable_env_checker=True, **copied, **rendering)
             env = wrapped(env, wrappers)
             if is_masked(env):
                 return ActionMask(env)
@@ -94,7 +94,7 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
         unexpected = _argument("got an unexpected keyword argument", error)
         if unexpected in kwargs:
             raise UsageError(
-                f"environment {brief(env_id)} has no keyword argument {unexpected!r}, which is in env_kwargs="
+                f"environment {brief(env_id)} has no keyword argument {brief(unexpected)}, which is in env_kwargs="
                 f"{brief(dict(kwargs))}; its package documents those that it has"
             ) from None
         what = without_opengl(error) or format_error(error)

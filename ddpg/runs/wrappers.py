@@ -67,24 +67,35 @@ def wrapped(env: gym.Env, texts: Sequence[str]) -> gym.Env:
     """
     for text in texts:
         make, name, bound = _class_and_arguments(text)
-        if isinstance(env, ActionMask):
-            raise UsageError(f"wrapper {name!r} would move the mask that ActionMask appends; name ActionMask last")
-        if is_masked(env) and name == "FlattenObservation":
-            raise UsageError(
-                f"wrapper {name!r} would mix the Dict's 'action_mask' with its other parts; leave it out: "
-                "ActionMask flattens them, and puts the mask last"
-            )
         if is_masked(env) and name == "TimeAwareObservation":
             bound.arguments.setdefault("flatten", False)  # the mask keeps its key until ActionMask reads it
         try:
+            _check_fits(name, env)
             env = make(env, *bound.args[1:], **bound.kwargs)
-        except gym.error.DependencyNotInstalled:
+        except (UsageError, gym.error.DependencyNotInstalled):
             env_calls.close_quietly(env)
             raise
         except Exception as error:  # for a space that does not fit gymnasium raises many types, AssertionError too
             env_calls.close_quietly(env)
             raise UsageError(f"wrapper {brief(text)} does not fit {env}: {format_error(error)}") from None
     return env
+
+
+def _check_fits(name: str, env: gym.Env) -> None:
+    """Refuse a wrapper that gymnasium would apply, but to observations for which it is not meant."""
+    space = env.observation_space
+    if isinstance(env, ActionMask):
+        raise UsageError(f"wrapper {name!r} would move the mask that ActionMask appends; name ActionMask last")
+    if name == "FlattenObservation" and is_masked(env):
+        raise UsageError(
+            f"wrapper {name!r} would mix the Dict's 'action_mask' with its other parts; leave it out: "
+            "ActionMask flattens them, and puts the mask last"
+        )
+    if name == "RescaleObservation" and isinstance(space, gym.spaces.Box) and space.dtype.kind != "f":
+        raise UsageError(
+            f"wrapper {name!r} would round scaled observations to {space.dtype}, often to 0; leave it out: "
+            "--network conv divides bytes by 255"
+        )
 
 
 def name_and_arguments(text: str) -> tuple[str, dict[str, Any]]:

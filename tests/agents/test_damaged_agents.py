@@ -65,7 +65,6 @@ def refused(path, words=""):
         ({"buffer_size": 2**40}, "buffer_size=1099511627776 24 bytes"),
         ({"batch_size": 2**30}, "batch_size=1073741824"),
         ({"updates_per_step": 1e12}, "updates_per_step=1000000000000.0"),
-        ({"updates_per_call": 2**16, "batch_size": 2**20}, "batch_size=1048576"),
         ({"exploration_steps": 2**52}, "exploration_steps=4503599627370496 2147483647"),
         ({"gamma": 1.5}, "gamma=1.5 [0, 1]"),
         ({"gamma": "high"}, "gamma='high' float"),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from agent_options import PATHS
+from gymnasium.wrappers import DtypeObservation
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv, evaluate
@@ -155,10 +156,13 @@ def test_few_minibatches_of_images_are_one_call(monkeypatch):
     config = DDPGConfig(
         network="conv", hidden=(4,), batch_size=3, buffer_size=50, learning_starts=8, updates_per_call=8
     )
-    update = DDPG(Screen((8, 7), discrete=False), config, seed=0).updater._update
-    for limit, expected in ((2**24, 8), (336 * 5, 5), (1, 1)):
-        monkeypatch.setattr(native, "LARGEST_CALL", limit)
-        assert native._minibatches_per_call(update, 3, 8) == expected
+    for env in (Screen((8, 7), discrete=False), DtypeObservation(Screen((8, 7), discrete=False), np.float32)):
+        update = DDPG(env, config, seed=0).updater._update
+        for limit, expected in ((2**24, 8), (336 * 5, 5), (1, 1)):
+            monkeypatch.setattr(native, "LARGEST_CALL", limit)
+            assert native._minibatches_per_call(update, 3, 8) == expected
+    flat = DDPG(DtypeObservation(Screen((8, 7), discrete=False), np.float32), config.replace(network="mlp"), seed=0)
+    assert native._minibatches_per_call(flat.updater._update, 3, 8) == 8
 
 
 def test_padding_is_zeros_around_images_or_none():

@@ -76,6 +76,24 @@ def test_networks_must_fit(memory):
     assert resource_limits._network_bytes(wide_critic, SPACES, learning=True) == (learning - 10 * ROW) // 2
 
 
+def test_minibatches_of_large_images_are_fewer_a_call(memory):
+    """Four frames of 210 x 160 colours: 256 transitions have 206 MB, and 32 minibatches would have 6.6 GB."""
+    frames = gym.spaces.Box(0, 255, (210, 160, 12), np.uint8), SPACES[1]
+    config = DDPGConfig(network="conv", hidden=(4,), buffer_size=10)
+    minibatch = 256 * (2 * 210 * 160 * 12 + 4 * 5)
+    assert resource_limits.largest_call(config, SPACES) == config.largest_call == 32
+    assert resource_limits.largest_call(config, frames) == (4 << 30) // minibatch == 20
+    resource_limits.check_options("here", config, frames, {})
+    memory(minibatch)
+    resource_limits.check_memory(config, frames)
+    with refuses(UsageError, "batch_size=257"):
+        resource_limits.check_memory(config.replace(batch_size=257), frames)
+    huge = config.replace(batch_size=5400)
+    assert resource_limits.largest_call(huge, frames) == 1
+    with refuses(UsageError, "batch_size=5400"):
+        resource_limits.check_options("here", huge, frames, {})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

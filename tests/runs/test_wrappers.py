@@ -198,6 +198,23 @@ def test_the_first_wrapper_is_the_innermost():
 
 
 @pytest.mark.parametrize(
+    ("env_id", "texts", "words"),
+    [
+        ("wrapped/Image-v0", ["RescaleObservation(0, 1)"], "RescaleObservation uint8 conv"),
+        ("wrapped/NumbersChosen-v0", ["ActionMask", "DelayObservation(2)"], "DelayObservation ActionMask"),
+    ],
+)
+def test_wrappers_that_would_spoil_observations_are_refused_and_the_environment_closed(
+    env_id, texts, words, monkeypatch
+):
+    closed = []
+    monkeypatch.setattr(Signs, "close", lambda self: closed.append(self))
+    with refuses(UsageError, words):
+        make_env(EnvSource(env_id, texts))
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
     ("texts", "kwargs", "limit"),
     [
         ([], {}, 999),
