@@ -205,8 +205,10 @@ def _hint(word: str, names: Sequence[str], prog: str) -> str:
     for candidate in (name, name.removeprefix("no_")):
         if here := renamed(candidate, names):
             return f"; it is {flag_name(here)} here{meaning_here(candidate)}"
-        if candidate in ADVICE:
-            return f": {ADVICE[candidate].format(verb=prog.rpartition(' ')[2])}"
+        if advice := ADVICE.get(candidate):
+            flag = re.match(r"use --(?:no-)?([a-z-]+)", advice)
+            elsewhere = "with ddpg train " if flag and flag[1].replace("-", "_") not in names else ""
+            return f": {elsewhere}{advice.format(verb=prog.rpartition(' ')[2])}"
     if name in names:  # a positional argument
         return f": give its value without a flag, {prog} {name.upper()}"
     flags = {flag.strip("-"): flag for flag in map(flag_name, names)}

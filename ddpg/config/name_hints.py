@@ -274,7 +274,6 @@ _ALGORITHM = (
 )
 _OTHERS = "leave it out: it belongs to SAC, PPO or TQC, and this package trains DDPG and DQN"
 _MODULE = "write the module before the id: ddpg {verb} gymnasium_robotics:FetchReach-v4"
-_REGISTER = "register the environment with its arguments in a module of your own and name it module:Id"
 _RUN = "the run has no flag, write its directory: ddpg {verb} runs/Pendulum-v1/1"
 _NO_NOISE = "leave it out: policies are evaluated without exploration noise"
 _OPTIONS_ARE_FLAGS = "each option is a flag, such as --batch-size 64; --config FILE.toml holds many"
