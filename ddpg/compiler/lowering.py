@@ -214,9 +214,9 @@ class _Lowering:
         return program.reshape(program.broadcast(result, (math.prod(pixels), channels)), matrix_shape(output))
 
     def by_pixel(self, tensor: tf.Tensor) -> Node:
-        """Return a tensor's node, if it has rank 4 with a row for each pixel; a smaller one broadcasts to it."""
+        """Return a tensor's node with a row for each pixel, or one row that is repeated for every pixel."""
         value = self.value(tensor)
-        if tensor.shape.rank != 4 or value.size == 1:
+        if value.size == 1:
             return value
         *pixels, channels = sizes_of(tensor)
         return self.program.reshape(self.whole(tensor), (math.prod(pixels), channels))

@@ -169,6 +169,11 @@ def of_images(x):
     return tf.reshape(x, [2, 3, 2, 2])
 
 
+def _one_image(x):
+    """12 numbers as one image [1, 3, 2, 2]."""
+    return tf.reshape(x[:, 1], [1, 3, 2, 2])
+
+
 REDUCTIONS = {
     "bias": lambda x: tf.nn.bias_add(of_images(x), [1.0, 2.0]),
     "gradient of a bias": lambda x: _gradient(lambda bias: tf.nn.bias_add(of_images(x), bias) ** 2, [2]),
@@ -181,6 +186,7 @@ REDUCTIONS = {
     "one channel for all": lambda x: of_images(x) * tf.reshape(tf.reduce_sum(x, 1), [2, 3, 2, 1]),
     "axes of one element": lambda x: tf.reduce_sum(tf.reshape(x, [12, 1, 1, 2]), [0]),
     "squared difference": lambda x: tf.math.squared_difference(of_images(x), [1.0, 2.0]),
+    "numbers of each pixel of one image": lambda x: _one_image(x) + tf.reshape(x[:, 0], [3, 2, 2]),
     "channels last": lambda x: tf.transpose(of_images(x), [0, 2, 3, 1]),
     "stacked frames": lambda x: tf.transpose(tf.reshape(x, [2, 3, 2, 1, 2]), [0, 2, 3, 1, 4]),
     "gradient of a cube's bias": lambda x: tf.raw_ops.BiasAddGrad(out_backprop=tf.reshape(x, [2, 6, 2])),
