@@ -75,6 +75,7 @@ MISTAKES = [
     (BOX + "--env-kwargs g:9.8", "'g=9.8'"),
     (BOX + "--env-kwargs g=9.8 max_episode_steps=5", "--env-kwargs max_episode_steps=5"),
     ("runs runs g=9.8", "know 'g'; all"),
+    ("runs runs FlattenObservation", "know 'FlattenObservation'; all"),
     (BOX + "--time-limit 5", "know '--time-limit': use --env-kwargs max_episode_steps="),
     (RUN + "--time-limit 5", "know '--time-limit': with ddpg train use --env-kwargs max_episode_steps="),
     (BOX + "--no-xla", "know '--no-xla': use --no-jit"),

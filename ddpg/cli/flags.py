@@ -133,6 +133,7 @@ def parse_flags(
             raise UsageError(f"{brief(word)} has {len(word)} characters; expected at most {_LONGEST_WORD}")
     notes = io.StringIO()
     given = {word.partition("=")[0].replace("_", "-") for word in arguments}
+    given |= {word[:2] for word in arguments}  # -oFILE gives -o its value
     helped = not given.isdisjoint(("-h", "--help"))
     # tyro needs a millisecond for each flag, so it reads only those that are given; the others have their defaults.
     read = {
@@ -220,9 +221,12 @@ def _hint_without_flag(word: str, names: Iterable[str]) -> str:
     """Return a hint about the flag that takes one word, for a word after its first."""
     from ddpg.runs.wrappers import is_wrapper  # imports gymnasium, which takes a second
 
-    if "env_kwargs" in {*names} and re.match(r"[^\W\d]\w*=", word):
+    known = {*names}
+    if "env_kwargs" in known and re.match(r"[^\W\d]\w*=", word):
         return f"; --env-kwargs takes one keyword argument, so write --env-kwargs {brief(word, quotes=False)}"
-    return f"; --wrap takes one wrapper, so write --wrap {shlex.quote(word)}" if is_wrapper(word) else ""
+    if "wrap" in known and is_wrapper(word):
+        return f"; --wrap takes one wrapper, so write --wrap {shlex.quote(word)}"
+    return ""
 
 
 def flag_name(name: str) -> str:

@@ -19,7 +19,7 @@ from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.command import import_from_working_directory
 from ddpg.cli.flags import flags_of, parse_flags
-from ddpg.cli.inspect import Export
+from ddpg.cli.inspect import Export, Plot
 from ddpg.cli.main import COMMANDS, main
 from ddpg.cli.train import Train
 from ddpg.config.algorithm_options import AgentConfig
@@ -434,3 +434,8 @@ def test_a_positional_argument_given_as_a_flag_gets_a_hint(capsys):
     message = capsys.readouterr().err
     assert "--root" in message
     assert "without a flag, ddpg runs ROOT" in message
+
+
+def test_a_short_flag_may_have_its_value_in_the_same_word():
+    found, unknown = parse_flags(Plot.flags(), ["runs", "-ocurves.png"], "ddpg plot", "")
+    assert (found["output"], unknown) == ("curves.png", [])
