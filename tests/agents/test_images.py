@@ -153,16 +153,12 @@ def test_acting_runs_in_the_session_where_nothing_is_compiled():
 
 def test_few_minibatches_of_images_are_one_call(monkeypatch):
     """Two images of 8 · 7 numbers in each of 3 transitions: 336 numbers a minibatch, kept below the limit."""
-    config = DDPGConfig(
-        network="conv", hidden=(4,), batch_size=3, buffer_size=50, learning_starts=8, updates_per_call=8
-    )
-    for env in (Screen((8, 7), discrete=False), DtypeObservation(Screen((8, 7), discrete=False), np.float32)):
-        update = DDPG(env, config, seed=0).updater._update
+    floats = DtypeObservation(Screen((8, 7)), np.float32)
+    for env, network in ((Screen((8, 7)), "mlp"), (floats, "conv")):
+        update = DQN(env, DQNConfig(network=network, hidden=(4,), target="online"), seed=0).updater._update
         for limit, expected in ((2**24, 8), (336 * 5, 5), (1, 1)):
             monkeypatch.setattr(native, "LARGEST_CALL", limit)
             assert native._minibatches_per_call(update, 3, 8) == expected
-    flat = DDPG(DtypeObservation(Screen((8, 7), discrete=False), np.float32), config.replace(network="mlp"), seed=0)
-    assert native._minibatches_per_call(flat.updater._update, 3, 8) == 8
 
 
 def test_padding_is_zeros_around_images_or_none():
