@@ -247,7 +247,9 @@ class Plot(JSONOption):
     output: str = option("runs.png", "the PNG, PDF or SVG to write", aliases=("-o",), metavar="FILE", is_path=True)
     against: str = option("steps", "the x axis", ("steps", "seconds"))
     measure: str = option("iqm", "average over seeds: interquartile mean or mean", ("iqm", "mean"))
-    diagnose: bool = option(False, "draw one run's diagnostics instead: the state of its networks below its returns")
+    diagnose: bool = option(
+        False, "draw one run's diagnostics instead, and print them: the state of its networks below its returns"
+    )
 
     def __call__(self) -> None:
         """Draw them, and print where they end."""
@@ -274,6 +276,7 @@ class Plot(JSONOption):
         print(f"The picture is in {path}")
 
     def _draw_diagnostics(self, found: "Sequence[Run]") -> None:
+        from ddpg.runs.diagnosis_text import diagnosis_text
         from ddpg.runs.plotting import plot_diagnostics
 
         for name in ("against", "measure"):
@@ -282,7 +285,8 @@ class Plot(JSONOption):
         if len(found) != 1:
             raise UsageError(f"{len(found)} runs given to --diagnose, which draws one; name its directory")
         path = plot_diagnostics(found[0], self.output)
-        print(json_line({"picture": str(path)}) if self.json else f"The picture is in {path}")
+        text = f"{diagnosis_text(found[0])}\nThe picture is in {path}"
+        print(json_line({"picture": str(path)}) if self.json else text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

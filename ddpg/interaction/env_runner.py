@@ -231,7 +231,7 @@ class SingleStepper:
         self._return += reward
         final, episodes = {}, []
         if terminated or truncated:
-            episodes.append(Episode(self._return, self._length, 0, success))
+            episodes.append(Episode(self._return, self._length, 0, success, terminated))
             final[0] = current
         else:  # a new episode begins only when its observation is read, so an evaluation ends without an extra reset
             self._observations = current
@@ -348,8 +348,8 @@ class VectorStepper:
         self._returns[stepped] += step.rewards
         for index in ended:
             if index not in dropped:
-                episode = Episode(float(self._returns[index]), int(self._lengths[index]), index, successes[index])
-                step.episodes.append(episode)
+                so_far = float(self._returns[index]), int(self._lengths[index])
+                step.episodes.append(Episode(*so_far, index, successes[index], bool(terminated[index])))
             self._returns[index], self._lengths[index] = 0.0, 0
             self._episodes[index] += 1
         if not self._same_step:

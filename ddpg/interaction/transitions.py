@@ -33,12 +33,14 @@ class Episode(NamedTuple):
     """One finished episode: its undiscounted return (env units), its length (steps), the index of its environment.
 
     ``success`` is the last step's ``info["is_success"]``; ``None`` if the environment does not report it.
+    ``terminated``: its last state is terminal; otherwise it was only truncated.
     """
 
     episode_return: float
     length: int
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not used here
     success: bool | None = None
+    terminated: bool = False
 
 
 @dataclasses.dataclass(slots=True)  # not frozen: its constructor would take four times as long, in every step

@@ -218,6 +218,7 @@ class RunRecorder(Callback):
         run_state.evaluated = now
         if is_best := summary["mean_return"] > run_state.best:
             run_state.best, run_state.best_at = summary["mean_return"], now
+        agent.report_evaluation(evaluation)
         agent.abandon_episode()
         self._metrics.exclude(time.perf_counter() - start)
         start = time.perf_counter()

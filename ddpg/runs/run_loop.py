@@ -18,6 +18,7 @@ from ddpg.runs import run_directory
 from ddpg.runs.commands import command_for, resume_hint
 from ddpg.runs.env_factory import env_id_of, make_env
 from ddpg.runs.env_source import EnvSource
+from ddpg.runs.environment_notes import EnvironmentNotes
 from ddpg.runs.log_writers import RunTracker
 from ddpg.runs.recorder import RunRecorder
 from ddpg.runs.run_state import RunState, tags_of
@@ -108,7 +109,7 @@ def run_to_goal(
             if track is not None:
                 again = f"with that put right, {resume_hint(run, document, *flags)}"
                 recorder.add_writer(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}", again))
-            callbacks: list[Callback] = [stop, recorder]
+            callbacks: list[Callback] = [stop, EnvironmentNotes(name), recorder]
             if progress_bar:
                 callbacks.append(ProgressBar(name.rpartition("/")[2]))
             try:

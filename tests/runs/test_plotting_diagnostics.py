@@ -11,7 +11,9 @@ from ddpg import DDPGConfig, UsageError, train
 from ddpg.checkpoints import atomic_write
 from ddpg.cli.main import main
 from ddpg.errors import FileFault
+from ddpg.progress import format_number
 from ddpg.runs import recorder
+from ddpg.runs.diagnosis_text import diagnosis_text
 from ddpg.runs.found_runs import read_run
 from ddpg.runs.plotting import plot_diagnostics, plot_learning_curve
 from ddpg.runs.tables import read_table
@@ -183,6 +185,26 @@ def test_a_single_row_is_drawn_as_points(undiagnosed, figures):
     plot_diagnostics(read_run(undiagnosed), undiagnosed / "picture.png")
     _, (q, unknown), _, (rank,), (norm,), *_ = [axes.get_lines() for axes in figures[0].axes]
     assert [line.get_marker() for line in (q, unknown, rank, norm)] == ["o", "None", "o", "None"]
+
+
+def test_the_numbers_are_printed_as_a_table(undiagnosed):
+    """A column for each quarter of the rows, five here; the evaluations are after 200 and 400 steps."""
+    rows = "".join(f"{step},{-step},,0.{step},7.5\n" for step in (100, 150, 200, 300, 410))
+    (undiagnosed / "diagnostics.csv").write_text(
+        f"timesteps,q_value,discounted_return,q_dormant_share,q_weight_norm\n{rows}"
+    )
+    (undiagnosed / "metrics.csv").write_text("timesteps,seconds,actions_saturated\n150,1,\n160,1,0.5\n310,1,1.0\n")
+    run = read_run(undiagnosed)
+    cells = [line.split() for line in diagnosis_text(run).splitlines()]
+    first, last = (format_number(value) for value in run.returns)
+    assert cells == [
+        ["timesteps", "150", "200", "300", "410"],
+        ["mean_return", first, first, last],
+        ["q_value", "-150", "-200", "-300", "-410"],
+        ["actions_saturated", "50%", "50%", "100%"],
+        ["q_dormant_share", "15%", "20%", "30%", "41%"],
+        ["q_weight_norm", *["7.5"] * 4],
+    ]
 
 
 def write_table(folder, networks):
