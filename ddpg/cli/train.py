@@ -22,10 +22,10 @@ from ddpg.cli.command import (
     own_options,
     source_of,
 )
-from ddpg.cli.flags import Flag, flags_of, parse_flags, refuse_unknown
+from ddpg.cli.flags import Flag, flag_name, flags_of, parse_flags, refuse_unknown
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.imports import references_in
-from ddpg.config.options import check_known, from_toml, option
+from ddpg.config.options import as_toml, check_known, from_toml, option
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
 from ddpg.progress import format_number, print_to_stderr
@@ -65,6 +65,13 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
     """Train in an environment; writes runs/ENV/N/."""
 
     seed: int | None = option(None, "seed of weights, exploration and environment; none: a random one", at_least=0)
+    seeds: int | None = option(
+        None,
+        "train this many seeds, from --seed or 0 on, at the same time: a study in ROOT/ENV/seeds, with a table at the "
+        "end; the same command goes on, with more seeds too",
+        at_least=1,
+        at_most=10_000,
+    )
     total_timesteps: int | None = option(
         None, "environment steps; none: the preset's, or 100000 without one", at_least=1
     )
@@ -178,13 +185,17 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
             ) from None
         if buffer_note and config.buffer_size == buffer and not helped:
             print_to_stderr(buffer_note)
-        return functools.partial(cls(**found), config)
+        return functools.partial(cls(**found), config, name)
 
-    def __call__(self, config: "AgentConfig | None" = None) -> None:
-        """Train, and report."""
+    def __call__(self, config: "AgentConfig | None" = None, name: str = "") -> None:
+        """Train with these options in the environment of this id, without its module, and report."""
         from ddpg.runs.dataset import check_offline
         from ddpg.workers.worker_options import check_collector
 
+        if self.seeds is not None:
+            assert config is not None  # ``parse`` gives it
+            self._train_seeds(config, name)
+            return
         self.check_tracker()
         check_offline(self.dataset, self.offline_timesteps, self.collector)
         check_collector(self.collector, self.workers, self.ray_address)
@@ -214,6 +225,37 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
                 track=self.track,
             )
         print_report(run, self.json)
+
+    def _train_seeds(self, config: "AgentConfig", name: str) -> None:
+        """Describe several seeds as a study, and run it as ``ddpg study`` does.
+
+        Raises:
+            UsageError: if an option is given that the runs of a study do not have; errors as of ``ddpg study``, too.
+        """
+        from ddpg.checkpoints import atomic_write
+        from ddpg.cli.studies import Study
+        from ddpg.runs import run_directory
+
+        assert self.seeds is not None
+        for flag in ("ray_address", "dataset", "offline_timesteps", "diagnose", "track"):
+            if getattr(self, flag) not in (None, False):
+                raise UsageError(f"{flag_name(flag)} is for a single run; leave it or --seeds out")
+        run_directory.check_root(self.root)
+        module, root, first = self.env.rpartition(":")[0], Path(self.root, name, "seeds"), self.seed or 0
+        study = {"environments": [self.env], "seeds": list(range(first, first + self.seeds))}
+        shared = ("total_timesteps", "evaluation_interval", "evaluation_episodes", "n_envs", "vectorization")
+        study |= {field: getattr(self, field) for field in (*shared, "collector", "workers")}
+        study |= {"wrappers": list(self.wrap), "env_kwargs": list(self.env_kwargs)}
+        options = config.to_json() | ({} if self.algorithm is None else {"algorithm": self.algorithm})
+        given = as_toml({field: value for field, value in study.items() if value is not None})
+        root.parent.mkdir(parents=True, exist_ok=True)
+        file = root.with_suffix(".toml")  # the study copies it into its folder, unless its runs are of other options
+        atomic_write.write_text(file, f"{given}\n[configurations.train]\n{as_toml(options)}")
+        modules = tuple(dict.fromkeys([*self.allow_import, *[module] * bool(module)]))
+        of_output = {"json": self.json, "progress_bar": self.progress_bar}
+        Study(study=str(file), root=str(root), allow_import=modules, **of_output)()
+        if not self.json:
+            print(f"The runs are {root}/train/SEED/{name}/1; for other options give another --root")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
