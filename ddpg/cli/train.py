@@ -252,8 +252,14 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         file = root.with_suffix(".toml")  # the study copies it into its folder, unless its runs are of other options
         atomic_write.write_text(file, f"{given}\n[configurations.train]\n{as_toml(options)}")
         modules = tuple(dict.fromkeys([*self.allow_import, *[module] * bool(module)]))
-        of_output = {"json": self.json, "progress_bar": self.progress_bar}
-        Study(study=str(file), root=str(root), allow_import=modules, **of_output)()
+        handed_over = Study(
+            study=str(file),
+            root=str(root),
+            allow_import=modules,
+            json=self.json,
+            progress_bar=self.progress_bar,
+        )
+        handed_over()
         if not self.json:
             print(f"The runs are {root}/train/SEED/{name}/1; for other options give another --root")
 
