@@ -95,6 +95,7 @@ BEHAVIOURS = {
     "runs": {
         *("budget", "checked_first", "collectors", "graceful_stop", "hostile_envs", "learning", "offline", "pools"),
         "resume",
+        "resume_changes",
     },
     "studies": {"slurm_cluster"},
 }

@@ -4,9 +4,9 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddpg.cli.command import (
     Command,
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 _ALL = (
     "Train in an environment; writes runs/ENV/N/.\n\nThese are the options of every algorithm.\n\n"
     "For ENV's own options, with its preset as the defaults: ddpg train ENV --help"
+)
+
+_RESUME = (
+    "Resume an interrupted run.\n\nOptions of ddpg train may change on the way if what is saved means the same under "
+    "them, such as --batch-size.\n\nFor those of RUN: ddpg resume RUN --help"
 )
 
 
@@ -286,8 +291,49 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
         at_least=0,
     )
 
-    def __call__(self) -> None:
-        """Resume, and report."""
+    @classmethod
+    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
+        """Return the training that the arguments describe, ready to be called; they are parsed twice.
+
+        The second pass knows the options of the run, whose defaults are its own values.
+        """
+        from ddpg.config.changeable_options import CHANGEABLE, check_changeable
+        from ddpg.config.presets import hints_for
+        from ddpg.runs import run_directory
+        from ddpg.runs.listing import options_class
+
+        words = [word for word in arguments if word not in ("-h", "--help")]
+        helped = ["--help"] * (len(words) < len(arguments))
+        own, every = cls.flags(), cls.flags() | _options_of_all_algorithms()
+        try:
+            first, unknown = parse_flags(every, words, prog, _RESUME)
+            refuse_unknown(unknown, every, prog)
+            document = run_directory.read_config(first["run"])
+        except UsageError:
+            if helped:
+                parse_flags(own, helped, prog, _RESUME)
+            raise
+        kind, config = options_class(document["algorithm"], document["config"]), document["config"]
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
+        options = {} if kind is None else flags_of(kind, values)
+        if helped:
+            changeable = {name: flag for name, flag in options.items() if name in CHANGEABLE}
+            parse_flags(
+                own | changeable, helped, prog, f"{_RESUME}\n\nThe defaults of its options are {first['run']}'s."
+            )
+        found, unknown = parse_flags(own | options, words, prog, _RESUME)
+        names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
+        if kind is not None:
+            check_known(kind, names, kind.__name__, hints_for(kind, document["env_id"]))
+        refuse_unknown(unknown, own, prog)
+        given = {name: found.pop(name) for name in options}
+        changes = {name: value for name, value in given.items() if value != options[name].default}
+        if kind is not None:
+            check_changeable(kind, changes)
+        return functools.partial(cls(**found), changes)
+
+    def __call__(self, changes: Mapping[str, Any] | None = None) -> None:
+        """Resume with these options changed, and report."""
         from ddpg.runs import run_directory
 
         with stdout_reserved_for_answer(self.json), self.imports_allowed():
@@ -298,6 +344,7 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
 
             run = training.resume(
                 self.run,
+                options=changes,
                 total_timesteps=self.total_timesteps,
                 which=self.checkpoint,
                 evaluation_interval=self.evaluation_interval,

@@ -324,8 +324,8 @@ class _Simulation:
         if not np.array_equal(stepper.observations, expected):
             raise UsageError(
                 f"environment {env_name(self._env)} returned other observations when its seed, {self._seed}, and the "
-                "same actions were repeated, so returns of different actions cannot be compared; give one that draws "
-                "all its random numbers from reset(seed=...)"
+                "same actions were repeated, so returns of different actions cannot be compared; reset(seed=...) must "
+                "determine all that follows, and keep nothing of earlier episodes"
             )
 
     def _q_values(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:

@@ -100,7 +100,7 @@ def _state(running: bool | None, reached: bool) -> str:
 def _nearest_recipe(run: Run) -> tuple[str | None, dict[str, Any]]:
     """Return the recipe nearest to a run's options (``None``: the preset), and the options that differ from it."""
     own, total = run.document["config"], run.document["total_timesteps"]
-    kind = CONFIGS.get(run.document["algorithm"]) or _base_options(own)
+    kind = options_class(run.document["algorithm"], own)
     if kind is None:
         return None, {}
 
@@ -114,8 +114,10 @@ def _nearest_recipe(run: Run) -> tuple[str | None, dict[str, Any]]:
     return min(found, key=lambda one: len(one[1]))  # on a tie the preset, which comes first
 
 
-def _base_options(options: dict[str, Any]) -> type[AgentConfig] | None:
-    """Return the largest built-in options class whose fields are all among the options of a custom algorithm."""
+def options_class(algorithm: str, options: dict[str, Any]) -> type[AgentConfig] | None:
+    """Return the class of an algorithm's options; of a custom one the largest built-in class with only such options."""
+    if algorithm in CONFIGS:
+        return CONFIGS[algorithm]
     kinds = [kind for kind in CONFIGS.values() if {field.name for field in dataclasses.fields(kind)} <= {*options}]
     return max(kinds, key=lambda kind: len(dataclasses.fields(kind)), default=None)
 

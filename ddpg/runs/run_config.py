@@ -3,6 +3,7 @@
 The file is validated before use.
 """
 
+import datetime
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,11 +17,19 @@ from ddpg.errors import FileFault, UsageError
 
 CONFIG = "config.json"
 FORMAT = 1
+MOST_CHANGES = 1_000  # that are kept, the newest
+_CHANGING = ("total_timesteps", "evaluation_interval", "workers", "ray_address", "offline_timesteps")
 _DIGEST = "config_sha256"
 _ADVICE = "take another run directory, or restore this file"
 
 _Steps = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 _Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+
+
+class _Change(msgspec.Struct, forbid_unknown_fields=True):
+    timesteps: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+    time: _Text
+    settings: dict[Name, tuple[Any, Any]]
 
 
 class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,6 +55,7 @@ class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
     offline_timesteps: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
     diagnose: bool = False
     episode_limit: int | None = None  # when the run began; None: no limit, or a run of an earlier version
+    changes: Annotated[list[_Change], msgspec.Meta(max_length=MOST_CHANGES)] = []  # from with_changes
 
 
 def write(run: Path, fields: dict[str, Any]) -> None:
@@ -91,3 +101,28 @@ def read(run: Path) -> dict[str, Any]:
     fields = defaults | found  # what was found stays plain JSON, also an option that became an object
     del fields["format"], fields[_DIGEST]
     return fields
+
+
+def changed_settings(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return the old and the new value of each setting and option of a run that differ, by name.
+
+    Args:
+        before, now: fields of ``config.json``.
+    """
+    old, new = ({name: fields[name] for name in _CHANGING} | fields["config"] for fields in (before, now))
+    return {name: [old.get(name), value] for name, value in new.items() if old.get(name) != value}
+
+
+def with_changes(before: dict[str, Any], now: dict[str, Any], timesteps: int) -> list[dict[str, Any]]:
+    """Return the field ``changes`` of a run that is resumed: the step, the time (UTC) and the settings of each change.
+
+    Args:
+        before, now: fields of ``config.json``.
+        timesteps: the step from which the run goes on. Later changes were made in steps that are now repeated, with
+            the settings of now, so they count from this step on.
+    """
+    kept = [change | {"timesteps": min(change["timesteps"], timesteps)} for change in before["changes"]]
+    if changed := changed_settings(before, now):
+        time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        kept.append({"timesteps": timesteps, "time": time, "settings": changed})
+    return kept[-MOST_CHANGES:]

@@ -16,10 +16,11 @@ import numpy as np
 from ddpg.agents import resource_limits
 from ddpg.agents.learn_loop import OfflineLoop
 from ddpg.agents.off_policy import OffPolicyAgent, agent_for, fitting_env, load_agent
-from ddpg.algorithms.registry import algorithm_named, algorithm_of
+from ddpg.algorithms.registry import algorithm_named, algorithm_of, update_of
 from ddpg.checkpoints import checkpoint
 from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
-from ddpg.config.imports import imports_allowed, references_of
+from ddpg.config.changeable_options import check_changeable
+from ddpg.config.imports import imports_allowed, references_in, references_of
 from ddpg.config.presets import budget_note, default_options, offline_recipe, preset_for
 from ddpg.errors import EnvironmentFault, UsageError, brief, file_faults
 from ddpg.interaction import env_calls
@@ -217,6 +218,7 @@ def resume(
     run: str | Path,
     *,
     config: AgentConfig | None = None,
+    options: Mapping[str, Any] | None = None,
     total_timesteps: int | None = None,
     which: str = "latest",
     evaluation_interval: int | None = None,
@@ -238,6 +240,9 @@ def resume(
         run: the run directory.
         config: options that replace the run's, also in its ``config.json``, from which every later ``resume`` takes
             them, whichever checkpoint it goes on from; needed if the run's options held your own callables.
+        options: single options to change instead, by name: those that leave the meaning of what is saved as it is
+            (:data:`ddpg.config.changeable_options.CHANGEABLE`). ``changes`` in ``config.json`` records them, with the
+            step and the time; other changes too.
         total_timesteps: a new goal. A run that had reached its goal goes on with a new episode.
         which: ``"latest"``, or the timesteps of a checkpoint to go back to; later checkpoints are removed.
         evaluation_interval: a new number of steps between evaluations; ``None``: as before.
@@ -263,6 +268,9 @@ def resume(
     run = validate_path(run, "run")
     progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
     allow_import = validate_names(allow_import, "allow_import")
+    options = dict(options or {})
+    if config is not None and options:
+        raise UsageError(f"options={brief(options)} and config: give one of them, config.replace(**options) for both")
     if track is not None:
         as_tracker(track)
     if is_real(which):
@@ -274,6 +282,7 @@ def resume(
         )
     run_directory.check_utf8(run, "run")
     document = run_directory.read_config(run)
+    before = dict(document)
     own_goal, collector = document["total_timesteps"], document["collector"]
     for name, value, where, fits in (
         ("workers", workers, "workers", collector != "local"),
@@ -292,7 +301,7 @@ def resume(
     if offline_timesteps is not None and document["dataset"] is None:
         raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set, and {run} has none")
     names = references_of(document) if config is None else [document["env_id"]]
-    check_imports(names, run, allow_import)
+    check_imports([*names, *references_in(options.values())], run, allow_import)
     with (
         env_calls.own_directory(),
         signals.stop_on_signals() as request,
@@ -308,6 +317,7 @@ def resume(
         unused.callback(run_loop.close_unused, env)
         path = _newest_readable(run, which)
         with imports_allowed(allow_import):
+            config = config or _changed_config(document, options)
             agent = load_agent(path, env, config=config or _replaced_config(path, document))
         if offline_timesteps is not None:
             _check_learned_offline(run, document["offline_timesteps"], offline_timesteps, agent.num_timesteps)
@@ -333,6 +343,10 @@ def resume(
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
         _note_changes(run, env_id, document)
+        document["changes"] = run_config.with_changes(before, document, agent.num_timesteps)
+        for name, (old, new) in run_config.changed_settings(before, document).items():
+            if name in document["config"]:
+                print_to_stderr(f"{run}: from step {agent.num_timesteps:,} on {name} is {new}, and was {old}")
         run_config.text_of(document)  # refuses values that config.json cannot hold, before checkpoints are removed
         run_directory.remove_later(run, agent.num_timesteps)
         run_config.write(run, document)
@@ -508,6 +522,28 @@ def _newest_readable(run: Path, which: str) -> Path:
         else:
             return path
     return paths[-1]
+
+
+def _changed_config(document: dict[str, Any], options: Mapping[str, Any]) -> AgentConfig | None:
+    """Return a run's options with changes, or ``None`` if there are none.
+
+    Raises:
+        UsageError: if an option is unknown, cannot change, or its value is invalid.
+    """
+    if not options:
+        return None
+    kind = algorithm_named(document["algorithm"]).config
+    own = kind.from_json(document["config"])
+    config = own.replace(**options)
+    old, new = own.to_json(), config.to_json()
+    changed = [name for name in options if old[name] != new[name]]
+    check_changeable(kind, changed)
+    if (now := update_of(config)) is not (before := update_of(own)):
+        raise UsageError(
+            f"{', '.join(changed)} cannot change when this run is resumed: its saved variables are those of a "
+            f"{before.__name__}, and the update would become a {now.__name__}; train a new run with it"
+        )
+    return config
 
 
 def _replaced_config(path: Path, document: dict[str, Any]) -> AgentConfig | None:
