@@ -41,6 +41,7 @@ CONFIG = {
     "offline_timesteps": 40,
     "diagnose": True,
     "episode_limit": 200,
+    "changes": [{"timesteps": 50, "time": "2026-01-01T00:00:00+00:00", "settings": {"gamma": [0.4, 0.5]}}],
 }
 
 
@@ -71,12 +72,12 @@ def test_a_checkpoint_in_place_of_a_run_is_named(tmp_path):
     "later",
     [
         *("wrappers", "env_kwargs", "collector", "workers", "ray_address", "dataset", "offline_timesteps", "diagnose"),
-        "episode_limit",
+        *("episode_limit", "changes"),
     ],
 )
 def test_a_field_that_an_older_config_lacks_has_its_default(later, tmp_path):
     defaults = {"wrappers": [], "env_kwargs": {}, "collector": "local", "workers": None, "ray_address": None} | {
-        **{"dataset": None, "offline_timesteps": None, "diagnose": False, "episode_limit": None}
+        **{"dataset": None, "offline_timesteps": None, "diagnose": False, "episode_limit": None, "changes": []}
     }
     run_config.write(tmp_path, {name: value for name, value in CONFIG.items() if name != later})
     assert run_directory.read_config(tmp_path) == CONFIG | {later: defaults[later]}
