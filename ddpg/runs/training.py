@@ -268,7 +268,9 @@ def resume(
     run = validate_path(run, "run")
     progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
     allow_import = validate_names(allow_import, "allow_import")
-    options = dict(options or {})
+    options = {} if options is None else options
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise UsageError(f"options={brief(options)} must be a dict of options by name")
     if config is not None and options:
         raise UsageError(f"options={brief(options)} and config: give one of them, config.replace(**options) for both")
     if track is not None:

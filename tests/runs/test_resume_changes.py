@@ -99,6 +99,8 @@ def test_nothing_changes_if_an_option_cannot(run):
         ({"gamma": 0.5, "batch_size": 8}, "gamma"),
         ({"batch_size": 0}, "batch_size 0"),
         ({"batchsize": 8}, "batchsize"),
+        ([8], "options [8]"),
+        ({8: 8}, "options"),
     ):
         with refuses(UsageError, words):
             resume(run, options=options, total_timesteps=36, progress_bar=False)
