@@ -40,8 +40,8 @@ _ALL = (
 )
 
 _RESUME = (
-    "Resume an interrupted run.\n\nOptions of ddpg train may change on the way if what is saved means the same under "
-    "them, such as --batch-size.\n\nFor those of RUN: ddpg resume RUN --help"
+    "Resume an interrupted run.\n\nOptions of ddpg train, such as --batch-size, may change on the way.\n\n"
+    "Those that may, with the values of RUN: ddpg resume RUN --help"
 )
 
 
@@ -318,9 +318,7 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
         options = {} if kind is None else flags_of(kind, values)
         if helped:
             changeable = {name: flag for name, flag in options.items() if name in CHANGEABLE}
-            parse_flags(
-                own | changeable, helped, prog, f"{_RESUME}\n\nThe defaults of its options are {first['run']}'s."
-            )
+            parse_flags(own | changeable, helped, prog, _RESUME)
         found, unknown = parse_flags(own | options, words, prog, _RESUME)
         names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
         if kind is not None:
