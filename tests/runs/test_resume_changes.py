@@ -140,7 +140,7 @@ def test_help_has_the_runs_own_values(run, capsys):
     assert "--batch-size N" not in capsys.readouterr().out
 
 
-TD3 = {"policy_delay": 3, "target_policy_noise": 0.25, "bc_alpha": 0.25, "bc_only": True}
+TD3 = {"policy_delay": 3, "target_policy_noise": 0.25, "bc_alpha": 0.25}
 
 
 @pytest.mark.parametrize("name", TD3)
