@@ -308,7 +308,7 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
         try:
             first, unknown = parse_flags(every, words, prog, _RESUME)
             refuse_unknown(unknown, every, prog)
-            document = run_directory.read_config(first["run"])
+            document = run_directory.read_config(cls(**{name: first[name] for name in own}).run)
         except UsageError:
             if helped:
                 parse_flags(own, helped, prog, _RESUME)
