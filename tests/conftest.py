@@ -95,8 +95,10 @@ SHARED_CHANGES = {
     "jit": True,
 }
 
-# Changed in test_hindsight, test_native, test_bfloat16, test_learn_loop, test_faults and test_memory_options.
+# Changed in test_hindsight, test_native, test_bfloat16, test_learn_loop, test_faults, test_memory_options and
+# test_images.
 ELSEWHERE = (
+    "random_shift",
     "hindsight",
     "dataset_share",
     "compiler",

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -27,6 +28,7 @@ from ddpg.policies.schedules import SCHEDULES, interpolate
 from ddpg.replay.minibatch import Batch
 from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
 from ddpg.replay.priorities import Priorities
+from ddpg.replay.random_shift import RandomShift
 
 v1 = tf.compat.v1
 PAGES = Path(__file__).parents[1] / "docs" / "options"
@@ -347,6 +349,29 @@ def test_prioritised(session):
     beyond = np.where(np.abs(delta) <= 1, delta**2, 2 * np.abs(delta) - 1)
     assert session.run(huber(phi, y)) == pytest.approx(beyond.mean())
     assert session.run(mean_square(phi, y)) == pytest.approx((delta**2).mean())
+
+
+@states("random_shift", r"""
+x'_{ij} = x_{\text{clip}(i + u,\, 0,\, h - 1),\; \text{clip}(j + v,\, 0,\, w - 1)} \qquad
+u, v \sim U\{-k, \dots, k\} \qquad
+k = \text{random_shift}
+""")  # fmt: skip
+def test_random_shift(rng):
+    """tests/replay/test_random_shift.py tests other layouts, and the distribution."""
+    k, h, w = 2, 4, 5
+    shift = RandomShift(k, gym.spaces.Box(0, 255, (h, w), np.uint8))
+    x, next_x = rng.integers(0, 256, (2, 9, h, w), dtype=np.uint8)
+    one = rng.normal(size=(9, 1))
+    corners = shift.draw(rng, 9)
+    found = shift(Batch(x.copy(), one, one, next_x.copy(), one), corners)
+    for image, shifted, (u, v) in zip(
+        [*x, *next_x],
+        [*found.observations, *found.next_observations],
+        np.concatenate([corners[:, 0], corners[:, 1]]) - k,
+        strict=True,
+    ):
+        expected = [[image[np.clip(i + u, 0, h - 1), np.clip(j + v, 0, w - 1)] for j in range(w)] for i in range(h)]
+        np.testing.assert_array_equal(shifted, expected)
 
 
 @states("schedules", r"""

@@ -14,6 +14,7 @@ from ddpg.replay.hindsight import make_hindsight
 from ddpg.replay.minibatch import stored_dtype
 from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
 from ddpg.replay.priorities import Priorities
+from ddpg.replay.random_shift import RandomShift
 from ddpg.replay.sampling import Sampler
 
 DEMONSTRATIONS = -1  # environment index of transitions that were recorded elsewhere; real environments count from 0
@@ -45,7 +46,8 @@ class ReplayMemory:
         rewards: statistics that scale rewards; ``None`` without ``normalize_rewards``.
 
     Raises:
-        UsageError: if images are to be normalised, or ``hindsight`` is set and the environment has no goals.
+        UsageError: if images are to be normalised, observations to be shifted are no images, or ``hindsight`` is set
+            and the environment has no goals.
     """
 
     def __init__(self, config: AgentConfig, space: gym.spaces.Box, action_size: int, env: Any = None):
@@ -68,6 +70,7 @@ class ReplayMemory:
             relabel,
             config.dataset_share,
             cloning_weight_of(config),
+            RandomShift(config.random_shift, space) if config.random_shift else None,
         )
         self.observations = ObservationNormalizer(space.shape) if config.normalize_observations else None
         self.rewards = RewardNormalizer(config.discount) if config.normalize_rewards else None

@@ -228,6 +228,12 @@ class AgentConfig(Options):
         "goal environments: share k/(k+1) of samples whose goal is replaced by one reached later (HER's k)",
         at_most=1000,
     )
+    random_shift: int = _replay(
+        0,
+        "images: shift each one in a minibatch by up to this many pixels, at random, in both directions (DrQ: 4); 0: "
+        "none",
+        at_most=1000,
+    )
     normalize_observations: bool = _learning(
         False, "normalise observations by their running mean and standard deviation"
     )
@@ -282,7 +288,7 @@ class AgentConfig(Options):
 
     def _check_memory(self) -> None:
         self._check_at_least(1, "n_steps", "priority_correction_steps")
-        self._check_at_least(0, "hindsight")
+        self._check_at_least(0, "hindsight", "random_shift")
         self._check_not_negative("priority_exponent")
         self._check_fractions("priority_correction", "dataset_share")
         if self.priority_exponent is not None and self.prioritised is None:
@@ -307,6 +313,11 @@ class AgentConfig(Options):
             raise UsageError(
                 f"hindsight={self.hindsight} relabels single steps that are sampled uniformly; set n_steps=1 and "
                 "prioritised=None with it"
+            )
+        if self.hindsight and self.random_shift:
+            raise UsageError(
+                f"hindsight={self.hindsight} replaces goals in flat observations, and random_shift={self.random_shift} "
+                "moves images; set one of the two"
             )
         if self.normalize_rewards and self.rescale_rewards:
             raise UsageError("normalize_rewards and rescale_rewards both divide rewards; set one of the two")

@@ -156,6 +156,18 @@ def flat_size(space: spaces.Box) -> int:
     return math.prod(space.shape)
 
 
+def image_axes(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return the axes of height and width in an observation of this shape; ``None`` if it is no image.
+
+    Images are ``[height, width]`` or ``[height, width, channels]``, and stacks of frames ``[frames, height, width]``
+    (channels may come first, too) or ``[frames, height, width, channels]``. Of three axes the first one counts frames
+    or channels if it is shorter than the last.
+    """
+    if len(shape) not in (2, 3, 4):
+        return None
+    return (1, 2) if len(shape) == 4 or (len(shape) == 3 and shape[0] < shape[2]) else (0, 1)
+
+
 def as_batch(space: spaces.Box, values: Any, what: str) -> tuple[np.ndarray, bool]:
     """Return ``values`` as float32 ``[B, *space.shape]``, and whether it was a single element.
 

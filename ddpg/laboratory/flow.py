@@ -55,6 +55,7 @@ FIXED_OPTIONS: dict[str, Any] = {
     "normalize_rewards": False,
     "parameter_noise": 0.0,
     "dataset_share": None,
+    "random_shift": 0,
     "bc_final": 1.0,
     "learning_starts": RANDOM_STEPS,
     "updates_per_call": 1,

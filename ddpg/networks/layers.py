@@ -13,6 +13,7 @@ import tensorflow as tf
 from ddpg._tflearn import tflearn
 from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS, AgentConfig
 from ddpg.errors import UsageError, brief, choose
+from ddpg.interaction.spaces import image_axes
 from ddpg.interaction.validation import is_real, validate_float, validate_int
 from ddpg.networks.observer import note_activation
 from ddpg.networks.own_layers import shape_kept
@@ -313,7 +314,7 @@ def _images(states: tf.Tensor) -> tf.Tensor:
     if rank == 3:
         return states[..., None]
     if rank == 4:
-        return tf.transpose(states, [0, 2, 3, 1]) if shape[1] < shape[3] else states
+        return states if image_axes(shape.as_list()[1:]) == (0, 1) else tf.transpose(states, [0, 2, 3, 1])
     if rank == 5:  # stacked frames [B, frames, height, width, channels]
         return tf.reshape(tf.transpose(states, [0, 2, 3, 1, 4]), [-1, shape[2], shape[3], shape[1] * shape[4]])
     raise UsageError(

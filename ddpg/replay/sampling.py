@@ -8,10 +8,11 @@ from ddpg.errors import UsageError
 from ddpg.replay.buffer import ReplayBuffer
 from ddpg.replay.minibatch import Batch
 from ddpg.replay.priorities import Priorities
+from ddpg.replay.random_shift import RandomShift
 
 
 class Sampler:
-    """Draws minibatches, with n-step returns, priorities and hindsight according to the options.
+    """Draws minibatches, with n-step returns, priorities, hindsight and shifted images according to the options.
 
     Args:
         replay: the replay buffer.
@@ -23,6 +24,7 @@ class Sampler:
             (:meth:`ReplayBuffer.draw_mixed`); not together with priorities. ``None``: all rows are drawn uniformly.
         cloning_weight: returns the weight of the behaviour-cloning term for the number of the agent's own steps so far
             (:attr:`ReplayBuffer.own`); ``None``: minibatches have no such weight.
+        shift: shifts images at random; ``None``: they stay as they are.
     """
 
     def __init__(
@@ -34,9 +36,11 @@ class Sampler:
         relabel: Callable[[Batch, np.ndarray, np.random.Generator], Batch] | None = None,
         recorded_share: float | None = None,
         cloning_weight: Callable[[int], float] | None = None,
+        shift: RandomShift | None = None,
     ):
         self._replay, self._n_steps, self._gamma, self._priorities = replay, n_steps, gamma, priorities
         self._relabel, self._recorded_share, self._cloning_weight = relabel, recorded_share, cloning_weight
+        self._shift = shift
         self._prioritised = 0  # how many of the replay.added transitions have a priority
 
     def sample(
@@ -56,8 +60,14 @@ class Sampler:
         Raises:
             UsageError: if the buffer is empty.
         """
-        rows = self._draw(rng, updates, batch_size)
+        if (shift := self._shift) is None:
+            rows = self._draw(rng, updates, batch_size)
+        else:  # one minibatch after the other, so that they do not depend on how many of them a learner asks for
+            drawn = [(self._draw(rng, 1, batch_size), shift.draw(rng, batch_size)) for _ in range(updates)]
+            rows, corners = map(np.concatenate, zip(*drawn, strict=True))
         batch = self._replay.gather(rows, self._n_steps, self._gamma)
+        if shift is not None:
+            batch = shift(batch, corners)
         if self._relabel is not None:
             batch = self._relabel(batch, rows, rng)
         weights = None if self._priorities is None else self._priorities.weights(rows, correction)

@@ -256,6 +256,50 @@ def test_convolutional_policies_are_exported_or_refused_by_the_op(format, tmp_pa
             agent.export(tmp_path / "policy", format=format)
 
 
+SHIFTED = DQNConfig(network="conv", hidden=(4,), batch_size=2, buffer_size=50, learning_starts=4, updates_per_call=2)
+SHIFTED = SHIFTED.replace(optimizer="sgd", target="online", jit=False)
+
+
+def test_shifted_images_change_what_is_learned_and_a_resumed_agent_continues_with_the_same_bits(tmp_path):
+    """Episodes of five steps; the agent is saved at the end of one, between two calls of updates."""
+    one, plain = (DQN(Screen((6, 6)), SHIFTED.replace(random_shift=shift), seed=0) for shift in (2, 0))
+    for agent in (one, plain):
+        agent.learn(10)
+    different = [name for name, value in one.get_parameters().items() if (plain.get_parameters()[name] != value).any()]
+    assert different
+    loaded = DQN.load(one.save(tmp_path / "saved"), Screen((6, 6)))
+    for agent in (one, loaded):
+        agent.learn(5)
+    assert loaded.num_updates == one.num_updates > 6
+    for name, value in one.get_parameters().items():
+        np.testing.assert_array_equal(loaded.get_parameters()[name], value, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"n_steps": 3}, {"prioritised": "proportional", "target": "ema"}], ids=str)
+def test_all_learners_get_the_same_shifted_images(options):
+    """In calls of one, two and four minibatches; but priorities are new only after a call, so then in calls of one."""
+    most = 1 if "prioritised" in options else 4
+    base = {"network": "conv", "hidden": (4,), "batch_size": 3, "buffer_size": 50, "learning_starts": 8}
+    config = DDPGConfig(**base, **options, random_shift=2, optimizer="sgd", actor_learning_rate=0.1, jit=False)
+    agents = [
+        DDPG(Screen((8, 7), discrete=False), config.replace(**driver), seed=0)
+        for driver in (
+            {"updates_per_call": most},
+            {"updates_per_call": 1, "td_target": "placeholder"},
+            {"updates_per_call": min(2, most), "jit": True, "compiler": "native"},
+            {"updates_per_call": most, "jit": True, "compiler": "xla"},
+        )
+    ]
+    for agent in agents:
+        agent.learn(8)
+        agent.update(4)
+    for agent in agents[1:]:
+        assert agent.generators["replay"].bit_generator.state == agents[0].generators["replay"].bit_generator.state
+        for name, value in agents[0].get_parameters().items():
+            np.testing.assert_allclose(agent.get_parameters()[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.slow
 def test_ddpg_learns_from_pixels():
     """Guessing the middle is off by 0.57 on average."""

@@ -175,6 +175,8 @@ def test_unreadable_toml_files_are_refused(tmp_path):
         ({"dataset_share": 0.5, "prioritised": "lap"}, "dataset_share=0.5 prioritised='lap'"),
         ({"hindsight": 4, "n_steps": 2}, "hindsight 4 n_steps prioritised"),
         ({"hindsight": 4, "prioritised": "lap"}, "hindsight 4 n_steps prioritised"),
+        ({"hindsight": 4, "random_shift": 3}, "hindsight=4 random_shift=3"),
+        ({"random_shift": -1}, "random_shift=-1 0"),
         # Schedules
         ({"noise_schedule": "cosine"}, "noise_schedule='cosine'"),
         ({"noise_final": -1.0}, "noise_final=-1.0"),
