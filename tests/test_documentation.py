@@ -307,7 +307,7 @@ WITH_A_PAGE = {
     *("max_gradient_norm", "block", "output_init", "parameter_noise", "learning_rate_schedule", "noise_schedule"),
     *("updates_per_step", "gamma", "target", "hindsight", "adam_beta1", "weight_decay", "norm", "bc_alpha"),
     *("actor_average", "weight_projection", "affine_projection", "noise", "precision", "bc_only", "bc_final"),
-    *("bc_steps", "dataset_share", "actor_network", "critic_network", "random_shift"),
+    *("bc_steps", "dataset_share", "actor_network", "critic_network", "random_shift", "shared_encoder"),
 }
 
 

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "own_networks": "tests/networks/test_own_layers.py: the actor in NumPy, with what stands behind the function",
     "parameter_noise": "tests/policies/test_exploration_parameter_noise.py",
     "precision": "tests/compiler/test_bfloat16.py",
+    "shared_encoder": "tests/networks/test_actor_shared_encoder.py: the actor in NumPy, and where gradients end",
     "target": "docs/equations.md and tests/algorithms/test_crossq.py",
 }
 

@@ -36,7 +36,7 @@ from ddpg.gradients.td import GradientsAndVariables, check_gradients
 from ddpg.networks.actor import ActorNetwork, AveragedActor
 from ddpg.networks.base import Network, optimizer_of
 from ddpg.networks.critic import CategoricalCritic, CriticNetwork, DistributionalCritic
-from ddpg.networks.layers import hidden_layers
+from ddpg.networks.layers import ConvolutionalLayers, hidden_layers
 from ddpg.networks.own_layers import own_layers
 from ddpg.networks.value import Prediction
 from ddpg.policies.network_policy import ActingNetwork
@@ -162,8 +162,14 @@ def actor_layers(config: DDPGConfig, space: gym.spaces.Box) -> Callable:
         config: the options.
         space: of observations.
     """
+    if config.shared_encoder and isinstance(config.actor_network, ConvolutionalLayers):
+        raise UsageError(
+            "shared_encoder lets the actor read the critic's convolutions, and actor_network has its own; make "
+            "actor_network by ddpg.mlp, or leave it out"
+        )
     own = own_layers("actor_network", config.actor_network)
-    return own or hidden_layers(config, space, config.hidden, config.norm)
+    layers = own or hidden_layers(config, space, config.hidden, config.norm)
+    return layers.head if config.shared_encoder and isinstance(layers, ConvolutionalLayers) else layers
 
 
 def critic_layers(config: DDPGConfig, space: gym.spaces.Box) -> Callable:
@@ -172,11 +178,40 @@ def critic_layers(config: DDPGConfig, space: gym.spaces.Box) -> Callable:
     return own or hidden_layers(config, space, config.hidden_of_critics, config.norm_of_critics, config.action_layer)
 
 
-def make_actor(config: DDPGConfig, spaces: Spaces) -> ActorNetwork:
-    """Build the actor that ``config`` describes; arguments as for :meth:`Update.build`."""
+def make_networks(config: DDPGConfig, spaces: Spaces, count: int = 1) -> tuple[ActorNetwork, list[CriticNetwork]]:
+    """Build the actor and ``count`` critics; further arguments as for :meth:`Update.build`.
+
+    The critics come first if the actor reads the first one's convolutions, else the actor: initial weights depend on
+    the order.
+    """
+    if not config.shared_encoder:
+        actor = make_actor(config, spaces)
+        return actor, [make_critic(config, spaces) for _ in range(count)]
+    critics = [make_critic(config, spaces) for _ in range(count)]
+    return make_actor(config, spaces, critics[0]), critics
+
+
+def make_actor(config: DDPGConfig, spaces: Spaces, encoder: CriticNetwork | None = None) -> ActorNetwork:
+    """Build the actor that ``config`` describes.
+
+    Args:
+        config: the options.
+        spaces: as for :meth:`Update.build`.
+        encoder: the critic whose convolutions the actor reads, if ``shared_encoder`` is set.
+
+    Raises:
+        UsageError: if ``shared_encoder`` is set, and the critic's layers are no convolutions of :func:`ddpg.conv`, or
+            the actor's own layers are such.
+    """
+    if config.shared_encoder and encoder is None:
+        raise UsageError(
+            "shared_encoder: the actor is built without the critic whose convolutions it reads; build both by "
+            "ddpg.algorithms.ddpg.make_networks(config, spaces)"
+        )
     return ActorNetwork(
         *spaces,
         network=actor_layers(config, spaces[0]),
+        encoder=encoder,
         bounding=config.bounding,
         policy_gradient=config.policy_gradient,
         optimizer=optimizer_of(config),
@@ -250,7 +285,8 @@ class DDPGUpdate(Update):
     @classmethod
     def build(cls, config: Any, spaces: Spaces) -> "DDPGUpdate":
         """See :meth:`Update.build`."""
-        return cls(make_actor(config, spaces), make_critic(config, spaces), config)
+        actor, critics = make_networks(config, spaces)
+        return cls(actor, critics[0], config)
 
     @property
     def policy(self) -> ActorNetwork:

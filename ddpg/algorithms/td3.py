@@ -58,8 +58,7 @@ class TD3Update(ddpg.DDPGUpdate):
     @classmethod
     def build(cls, config: Any, spaces: Spaces) -> "TD3Update":
         """See :meth:`ddpg.algorithms.base.Update.build`."""
-        actor = ddpg.make_actor(config, spaces)
-        first, *further = (ddpg.make_critic(config, spaces) for _ in range(config.n_critics))
+        actor, (first, *further) = ddpg.make_networks(config, spaces, config.n_critics)
         return cls(actor, first, config, tuple(further))
 
     @property

@@ -406,6 +406,9 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         arguments="states, actions",
         metavar="MODULE:NAME",
     )
+    shared_encoder: bool = _networks(
+        False, "images: the actor reads the critic's convolutions, which the critic's loss alone trains, as in DrQ-v2"
+    )
     action_layer: int = _networks(0, "hidden layer of the critic that the action enters; DDPG's paper: 1")
     pre_activation_penalty: float = _gradients(
         0.0, "squashing: weight of the mean square of the inputs of tanh in the actor's loss (MR.Q: 1e-5)"
@@ -548,6 +551,11 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
                     "convolutions; leave it at 0"
                 )
             self._check_residual_critics()
+        if self.shared_encoder and self.network != "conv" and self.critic_network is None:
+            raise UsageError(
+                f"shared_encoder shares convolutions, and network={self.network!r} has none; set network='conv', or "
+                "give a critic_network that ddpg.conv makes"
+            )
         if self.pre_activation_penalty and self.bounding in ("inverting", "zeroing"):
             raise UsageError(
                 f"pre_activation_penalty={self.pre_activation_penalty} is for bounding='squashing', and bounding="

@@ -95,8 +95,8 @@ def numpy_program(acting: ActingPolicy) -> NumpyProgram:
     """
     states, outputs = inputs_and_outputs(acting)
     with acting.network.graph.as_default():
-        program, loaded = lower_to_numpy(outputs, [states], acting.network.variables)
-    program.load(acting.session.run([acting.network.variables[index] for index in loaded]))
+        program, loaded = lower_to_numpy(outputs, [states], acting.network.acting_variables)
+    program.load(acting.session.run([acting.network.acting_variables[index] for index in loaded]))
     return program
 
 
@@ -266,7 +266,7 @@ class ProgramNetwork:
     Attributes:
         graph: the network's own graph.
         observation_space: as given.
-        variables: the program's arrays of floats.
+        acting_variables: the program's arrays of floats.
     """
 
     def __init__(self, program: NumpyProgram, observation_space: gym.spaces.Box):
@@ -280,7 +280,7 @@ class ProgramNetwork:
             }
             self._states = v1.placeholder(tf.float32, [None, *observation_space.shape])
             self._outputs = self(self._states)
-        self.variables = [*self._weights.values()]
+        self.acting_variables = [*self._weights.values()]
 
     def __call__(self, states: tf.Tensor) -> tf.Tensor:
         """Return the output for ``states``, ``[B, n]``."""
@@ -302,5 +302,5 @@ def acting_policy(
     """Yield a NumPy program as an :class:`ActingPolicy`, in its own session, for :func:`ddpg.exports.export.export`."""
     network = ProgramNetwork(program, observation_space)
     with contextlib.closing(v1.Session(graph=network.graph)) as session:
-        session.run([variable.initializer for variable in network.variables])
+        session.run([variable.initializer for variable in network.acting_variables])
         yield ActingPolicy(network, session, actions_of(action_space))

@@ -10,6 +10,7 @@ update.
 |---|---|
 | mu, q | μ(s), Q(s, ·), for the minibatch's s |
 | next_mu, next_q | the same for s′, from the target or the online network |
+| encoded, next_encoded | the convolutions' output for s and s′ that the actor reads (``shared_encoder``) |
 | joint | Q of (s, a) and (s′, a′), in one forward pass |
 | action_gradient | ∇ₐQ(s, μ(s)), if the path forms it before its backward pass |
 | bounding | the bounded ∇ₐQ; or the action whose backward pass is bounded |
@@ -215,6 +216,8 @@ class FlowRecorder:
             gradient = call(*inputs)
             self.nodes.pop("q", None)  # this Q is only an intermediate of ∇ₐQ
             return self.name("action_gradient", gradient)
+        if method == "encode":
+            return self._encode(call, *inputs)
         if method == "joint":
             return self._joint_pass(call, *inputs, suffix=suffix)
         states, *actions = inputs
@@ -229,6 +232,13 @@ class FlowRecorder:
         self._keep(f"{name}{suffix}", result.output if isinstance(result, Prediction) else result)
         return result
 
+    def _encode(self, call: Callable[..., Any], states: tf.Tensor) -> tf.Tensor:
+        encoded = self._once(call, states)
+        for name in ("s", "next_s"):
+            if states is self.nodes.get(name):
+                self._keep(name.replace("s", "encoded"), encoded)
+        return encoded
+
     def _beside(self, states: tf.Tensor, actions: Sequence[tf.Tensor]) -> bool:
         """Return whether inputs are those of a further term of a policy path: other states, or the replayed actions."""
         return states is not self.nodes.get("s") or any(action is self.nodes.get("a") for action in actions)
@@ -240,7 +250,7 @@ class FlowRecorder:
         return self.td_pairs
 
     def _once(self, call: Callable[..., Any], *inputs: tf.Tensor) -> Any:
-        """Call once for the same inputs: two joint passes each compute μ(s′), which XLA merges."""
+        """Call once for the same inputs: compilers merge what is computed twice, such as μ(s′) for two joint passes."""
         assert isinstance(call, partial), "a network's hooked method is passed as a partial"
         key = (call.args[0], *sorted(call.keywords.items()), *(tensor.ref() for tensor in inputs))
         if key not in self._next:
@@ -457,7 +467,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
             recorder.listen(update.actor)
             for number, critic in enumerate(update.critics, start=1):
                 recorder.listen(critic, number)
-            batch = values.map(lambda field: v1.placeholder(field.dtype, field.shape))
+            batch = values.map(lambda field: v1.placeholder(tf.float32, field.shape))
             return {
                 "seed": agent.seed,
                 "batch_size": config.batch_size,

@@ -82,6 +82,15 @@ def layout_nodes(edges: Sequence[Mapping[str, Any]]) -> dict[str, NodeBox]:
         layout = _TD
     else:
         layout = _POLICY_THROUGH_Q if "q" in names else _POLICY
+    for encoded, mu, state in (("encoded", "mu", "s"), ("next_encoded", "next_mu", "s′")):
+        if encoded in names:  # between state and actor; the actor, and what it feeds, makes room
+            x = {encoded: 1.5, mu: 2.9} if "joint" in names else {encoded: 1.7, mu: 3.55}
+            if layout is _TD:
+                x["next_q"] = 6.35
+            elif layout is _POLICY_THROUGH_Q:
+                x |= {encoded: 1.55, mu: 3.1, "bounding": 6.3}
+            layout = layout | {encoded: layout[mu]._replace(text=f"encoder\nf({state})")}
+            layout = layout | {name: layout[name]._replace(x=place) for name, place in x.items()}
     if "next_q" in names and "joint" in names:  # y comes from a second pass: move the first one up to make room
         layout = layout | {name: layout[name]._replace(y=6.3) for name in ("joint", START)}
     boxes = {name: box for name, box in layout.items() if name in names}
@@ -101,6 +110,8 @@ def layout_nodes(edges: Sequence[Mapping[str, Any]]) -> dict[str, NodeBox]:
         boxes["bounding"] = boxes["bounding"]._replace(text=of)
     if ("target_actor", "next_mu") in sources:
         boxes["next_mu"] = boxes["next_mu"]._replace(text="target actor\nμ′(s′)")
+    if ("target_critic", "next_encoded") in sources:
+        boxes["next_encoded"] = boxes["next_encoded"]._replace(text="target\nencoder\nf′(s′)")
     for name in [name for name in boxes if name.startswith("next_q")]:
         if (f"target_critic{name.removeprefix('next_q')}", name) in sources:
             mu = "μ′" if ("target_actor", "next_mu") in sources else "μ"

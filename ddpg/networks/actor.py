@@ -15,6 +15,7 @@ from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import as_float32, validate_float, validate_numeric, validate_positive
 from ddpg.networks.base import EMATarget, Network, NumericMethods, hooked, v1
+from ddpg.networks.critic import CriticNetwork
 from ddpg.networks.own_layers import shape_kept
 
 
@@ -57,9 +58,12 @@ class ActorNetwork(Network):
         weight_projection: scale the weights into each hidden unit to length 1 after every step.
         affine_projection: scale gains and offsets of each norm together to length √d, d its features, after every
             step; the hidden layers must have norms.
+        encoder: a critic whose convolutions the hidden layers read, in place of the states: ``[B, height, width,
+            channels] -> features``. No gradient flows into them. The target actor reads those of the target critic.
 
     Raises:
-        UsageError: if a space is not supported, a name is unknown or a number is out of range.
+        UsageError: if a space is not supported, a name is unknown or a number is out of range, or the critic has no
+            convolutions.
     """
 
     def __init__(
@@ -80,7 +84,11 @@ class ActorNetwork(Network):
         output_init: str = "small",
         weight_projection: bool = False,
         affine_projection: bool = False,
+        encoder: CriticNetwork | None = None,
     ):
+        if not (encoder is None or isinstance(encoder, CriticNetwork)):
+            raise UsageError(f"encoder={brief(encoder)} must be the critic whose convolutions the actor reads, or None")
+        self.encoder = encoder
         self.action_space = spaces.check_action_space(action_space)
         self.action_size = spaces.flat_size(action_space)
         self.low = action_space.low.reshape(-1).astype(np.float32)
@@ -132,7 +140,7 @@ class ActorNetwork(Network):
     @hooked
     def __call__(self, states: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return μ(s), ``[B, A]``; with ``training``, batch norm uses batch statistics and moves its averages."""
-        actions = self._online([states], training)
+        actions = self._online([self._encoded(states)], training)
         if training and self._use is not None and states is self._use.states:
             self._use.actions = actions
         return actions
@@ -140,7 +148,17 @@ class ActorNetwork(Network):
     @hooked
     def target(self, states: tf.Tensor) -> tf.Tensor:
         """Return μ′(s), ``[B, A]``: the same network through its EMA shadows."""
-        return self._of_target([states])
+        average = None if self.encoder is None else self.encoder.target_average
+        return self._of_target([self._encoded(states, average)])
+
+    def averaged(self, states: tf.Tensor, average: EMATarget) -> tf.Tensor:
+        """Return μ(s), ``[B, A]``, with each of :attr:`acting_variables` replaced by its average."""
+        return self.with_averages(average, [self._encoded(states, average)])
+
+    @property
+    def acting_variables(self) -> list[tf.Variable]:
+        """The actor's variables, and those of the critic's convolutions if it reads them."""
+        return self.variables + (self.encoder.encoder_variables if self.encoder else [])
 
     @hooked
     def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
@@ -224,8 +242,15 @@ class ActorNetwork(Network):
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _apply(self, states: tf.Tensor) -> tf.Tensor:
-        pre_activation = self._output(self._network(states), self.action_size)
+    def _encoded(self, states: tf.Tensor, average: EMATarget | None = None) -> tf.Tensor:
+        """Return the inputs of the hidden layers: the states, or the output of the critic's convolutions for them."""
+        return states if self.encoder is None else tf.stop_gradient(self.encoder.encode(states, average=average))
+
+    def _first_inputs(self) -> list[tf.Tensor]:
+        return [self._encoded(states) for states in self.placeholders()]
+
+    def _apply(self, inputs: tf.Tensor) -> tf.Tensor:
+        pre_activation = self._output(self._network(inputs), self.action_size)
         if self.pre_activation_penalty:
             pre_activation = boundings.with_pre_activation_penalty(pre_activation, self.pre_activation_penalty)
         return shape_kept("bounding: head", self.bounding.head)(pre_activation, self.low, self.high)
@@ -260,19 +285,19 @@ class AveragedActor:
         observation_space: the actor's observation space.
     """
 
-    def __init__(self, actor: Network, horizon: int):
+    def __init__(self, actor: ActorNetwork, horizon: int):
         self._actor, self.graph, self.observation_space = actor, actor.graph, actor.observation_space
-        self._average = EMATarget(actor.variables, 1 / horizon, name="average")
+        self._average = EMATarget(actor.acting_variables, 1 / horizon, name="average")
         self._run = NumericMethods(actor.graph, f"{actor.name}_average")
 
     @property
-    def variables(self) -> list[tf.Variable]:
-        """The averages, in the order of the actor's variables."""
+    def acting_variables(self) -> list[tf.Variable]:
+        """The averages, in the order of the actor's :attr:`~ActorNetwork.acting_variables`."""
         return list(self._average.variables)
 
     def __call__(self, states: tf.Tensor) -> tf.Tensor:
         """Return the averaged policy's actions, ``[B, A]``."""
-        return self._actor.with_averages(self._average, [states])
+        return self._actor.averaged(states, self._average)
 
     def update(self) -> tf.Operation:
         """Return the op that moves the averages by 1/h towards the actor."""

@@ -293,7 +293,7 @@ class Network(abc.ABC):
         self._scope = _new_scope(name)
         recorded = self._created.recorded(self._scope.name, self._variables.append)
         with noting_affine() as norms:
-            self._applying(self._record, recorded, self.placeholders(), False)
+            self._applying(self._record, recorded, self._first_inputs(), False)
         if not self.trainable_variables:
             raise UsageError(f"the network of the {name} created no trainable variable; it could not learn")
         if affine_projection and not norms:
@@ -344,6 +344,11 @@ class Network(abc.ABC):
         """The EMA shadows, in the order of :attr:`variables`; a variable of integers stands for itself."""
         return list(self._target.variables)
 
+    @property
+    def target_average(self) -> EMATarget:
+        """The averages that are the target network's variables."""
+        return self._target
+
     def apply_gradients(self, grads_and_vars: Sequence[tuple[tf.Tensor, tf.Variable]]) -> tf.Operation:
         """Return the op of one optimiser step down ``[(gradient, variable)]``.
 
@@ -362,14 +367,24 @@ class Network(abc.ABC):
         step = self.optimizer.apply_gradients(grads_and_vars)
         return projected_after(step, self._projections) if self._projections else step
 
-    def with_averages(self, average: EMATarget, inputs: Sequence[tf.Tensor], training: bool = False) -> tf.Tensor:
+    @property
+    def acting_variables(self) -> list[tf.Variable]:
+        """The variables that the network's output depends on."""
+        return self.variables
+
+    def with_averages(
+        self, average: EMATarget, inputs: Sequence[tf.Tensor], training: bool = False, part: Callable | None = None
+    ) -> tf.Tensor:
         """Return the network's output for ``inputs``, with each variable replaced by its average.
 
         In inference mode batch norms normalise with the averaged statistics. In training mode (``training``) they
         normalise with the batch's statistics. Neither mode moves the averaged statistics.
+
+        With ``part``, a function on tensors that builds some of the network's layers, only these are applied.
         """
         with frozen_statistics():
-            return self._applying(average.shadow_getter, self._created.again(average.shadow_of), inputs, training)
+            creating = self._created.again(average.shadow_of)
+            return self._applying(average.shadow_getter, creating, inputs, training, part)
 
     def target_update(self) -> tf.Operation:
         """Return the op that moves the target by τ towards the online network."""
@@ -449,18 +464,29 @@ class Network(abc.ABC):
         """Return fresh placeholders for the inputs of :meth:`_apply`: the states, unless a subclass adds to them."""
         return [v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states")]
 
-    def _online(self, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
-        return self._applying(self._known_only, self._created.again(lambda first: first), inputs, training)
+    def _first_inputs(self) -> list[tf.Tensor]:
+        """Return inputs of :meth:`_apply`, on which the network is built for the first time."""
+        return self.placeholders()
+
+    def _online(self, inputs: Sequence[tf.Tensor], training: bool, part: Callable | None = None) -> tf.Tensor:
+        return self._applying(self._known_only, self._created.again(lambda first: first), inputs, training, part)
 
     def _of_target(self, inputs: Sequence[tf.Tensor], training: bool = False) -> tf.Tensor:
         return self.with_averages(self._target, inputs, training)
 
-    def _applying(self, getter: Callable, creating: Creating, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
+    def _applying(
+        self,
+        getter: Callable,
+        creating: Creating,
+        inputs: Sequence[tf.Tensor],
+        training: bool,
+        part: Callable | None = None,
+    ) -> tf.Tensor:
         self._check_graph()
         by_name = functools.partial(self._created.found_by_name, getter)
         scope = v1.variable_scope(self._scope, reuse=v1.AUTO_REUSE, custom_getter=by_name)
         with scope, training_mode(training), creating:
-            return self._apply(*inputs)
+            return (part or self._apply)(*inputs)
 
     def _check_graph(self) -> None:
         """Refuse to build ops in eager mode or outside the network's graph, where its variables are not."""

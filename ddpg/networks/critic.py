@@ -1,5 +1,7 @@
 """Critics: an action-value function Q(s, a) that exposes ∇ₐQ, and one learned as a distribution by cross-entropy."""
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,8 @@ from gymnasium import spaces as gym_spaces
 from ddpg.errors import UsageError, brief
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import as_float32, validate_float, validate_int, validate_numeric
-from ddpg.networks.base import hooked, v1
+from ddpg.networks.base import EMATarget, hooked, v1
+from ddpg.networks.layers import ConvolutionalLayers
 from ddpg.networks.value import Prediction, ValueNetwork
 
 _ROUNDING = 1e-3  # of the sum of a distribution of float32
@@ -111,6 +114,35 @@ class CriticNetwork(ValueNetwork):
         first, second = tf.split(output, 2)
         return self._predict(first), self._predict(second)
 
+    @hooked
+    def encode(self, states: tf.Tensor, average: EMATarget | None = None) -> tf.Tensor:
+        """Return the output of the convolutions in inference mode, ``[B, height, width, channels]``.
+
+        Args:
+            states: ``[B, *observation shape]``.
+            average: averages that replace the variables; ``None``: the variables themselves.
+
+        Raises:
+            UsageError: if the hidden layers were not made by :func:`ddpg.conv`.
+        """
+        if average is None:
+            return self._online([states], False, self._encoder)
+        return self.with_averages(average, [states], part=self._encoder)
+
+    @functools.cached_property
+    def encoder_variables(self) -> list[tf.Variable]:
+        """The variables of :meth:`encode`, in creation order."""
+        found: list[tf.Variable] = []
+        with self.graph.as_default(), v1.name_scope(f"{self.name}_encoder/"):
+
+            def noted(getter: Callable, *args: Any, **kwargs: Any) -> tf.Variable:
+                found.append(self._known_only(getter, *args, **kwargs))
+                return found[-1]
+
+            creating = self._created.again(lambda first: first)
+            self._applying(noted, creating, self.placeholders()[:1], False, self._encoder)
+        return [variable for variable in self.variables if any(variable is one for one in found)]
+
     def td_target(self, bootstrap: Callable[[tf.Tensor], tf.Tensor], successor: Prediction) -> tf.Tensor:
         """Return y, the target of the output: ``bootstrap`` maps the next value to r + γ(1 − terminated)·next value."""
         return bootstrap(successor.q)
@@ -130,6 +162,15 @@ class CriticNetwork(ValueNetwork):
         return self._run("action_gradients", self.action_gradient, *self._state_actions(states, actions))
 
     # -- inside ---------------------------------------------------------------------------------------
+
+    @property
+    def _encoder(self) -> Callable[[tf.Tensor], tf.Tensor]:
+        layers = inspect.unwrap(self._network)
+        if not isinstance(layers, ConvolutionalLayers):
+            raise UsageError(
+                f"the layers of the {self.name} have no encoder that an actor could share; let ddpg.conv make them"
+            )
+        return layers.encoder
 
     def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         return self._output(self._network(states, actions), 1)

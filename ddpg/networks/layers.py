@@ -4,6 +4,7 @@ Batch renormalisation (Ioffe 2017, arXiv 1702.03275) is implemented as CrossQ's 
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import gymnasium as gym
@@ -213,6 +214,23 @@ BLOCKS: dict[str, Callable[..., Callable[..., tf.Tensor]]] = {"plain": mlp, "res
 PADDINGS = "same", "valid"
 
 
+@dataclasses.dataclass(frozen=True)
+class ConvolutionalLayers:
+    """The layers that :func:`conv` returns, in two parts: ``(states[, actions]) -> head(encoder(states)[, actions])``.
+
+    Attributes:
+        encoder: the convolutions, ``states [B, ...] -> [B, height, width, channels]``.
+        head: the dense layers, ``([B, ...][, actions [B, A]]) -> features [B, f]``.
+    """
+
+    encoder: Callable[[tf.Tensor], tf.Tensor]
+    head: Callable[..., tf.Tensor]
+
+    def __call__(self, states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
+        """Return the features, ``[B, f]``; an action joins the flattened output of the convolutions."""
+        return self.head(self.encoder(states), actions)
+
+
 def conv(
     filters: Sequence[tuple[int, int, int]] = ((16, 3, 2), (32, 3, 2)),
     dense: Sequence[int] = (128,),
@@ -221,7 +239,7 @@ def conv(
     scale: float = 1 / 255,
     block: str = "plain",
     padding: str = "same",
-) -> Callable[..., tf.Tensor]:
+) -> ConvolutionalLayers:
     """Return a network of tflearn ``conv_2d`` layers followed by fully connected ones, for images.
 
     Args:
@@ -256,7 +274,7 @@ def conv(
     activate = _activation(activation)
     head = choose("block", block, BLOCKS, "another", is_own=lambda value: False)(dense, activation, norm)
 
-    def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
+    def encoder(states: tf.Tensor) -> tf.Tensor:
         layer = scale * _images(states)
         for index, (channels, size, stride) in enumerate(convolutions):
             initializer = fan_in_uniform(size * size * int(layer.shape[-1]))
@@ -276,9 +294,9 @@ def conv(
             elif norm in _OF_SAMPLES:
                 layer = _OF_SAMPLES[norm](layer, scope=f"conv_norm_{index}")
             layer = activate(layer)
-        return head(layer, actions)
+        return layer
 
-    return network
+    return ConvolutionalLayers(encoder, head)
 
 
 def hidden_layers(

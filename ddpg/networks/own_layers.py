@@ -4,6 +4,7 @@ An error is one line that names the option, the function and the expected shape.
 would fail with TensorFlow's message about its own matrix product.
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -53,7 +54,7 @@ def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
         _check_features(features, inputs, f"{option}={name}")
         return features
 
-    return layers
+    return functools.update_wrapper(layers, network, assigned=(), updated=())  # for inspect.unwrap
 
 
 def shape_kept(option: str, function: Callable[..., Any]) -> Callable[..., tf.Tensor]:

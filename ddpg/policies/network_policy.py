@@ -25,7 +25,7 @@ class ActingNetwork(Protocol):
     observation_space: Any
 
     @property
-    def variables(self) -> Sequence:
+    def acting_variables(self) -> Sequence:
         """The variables whose values are the weights."""
 
     def __call__(self, states: tf.Tensor) -> tf.Tensor:
@@ -103,7 +103,7 @@ class CompiledPolicy:
 
     def __init__(self, network: ActingNetwork, other: SessionPolicy):
         self._network, self._other, self.normaliser = network, other, other.normaliser
-        self.variables = [variable for variable in network.variables if variable.dtype.base_dtype == tf.float32]
+        self.variables = [variable for variable in network.acting_variables if variable.dtype.base_dtype == tf.float32]
         self._arrays: Sequence[np.ndarray] = ()
         self._compiled: dict[int, CompiledUpdate] = {}  # by batch size
         self._loaded: dict[int, Sequence[np.ndarray]] = {}
@@ -156,12 +156,12 @@ def make_policy(
         states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
         actions = network(states)
     try:
-        program, loaded = lower_to_numpy(actions, [states], network.variables)
+        program, loaded = lower_to_numpy(actions, [states], network.acting_variables)
     except UnsupportedOp:
         policy = SessionPolicy(session, states, actions, normaliser)
         compiles = compiles and not tf.config.list_physical_devices("GPU")
         return CompiledPolicy(network, policy) if compiles else policy
-    return NumpyPolicy(program, [network.variables[index] for index in loaded], normaliser)
+    return NumpyPolicy(program, [network.acting_variables[index] for index in loaded], normaliser)
 
 
 def _gets_noise(variable: tf.Variable) -> bool:

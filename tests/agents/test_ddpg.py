@@ -190,7 +190,7 @@ BY_HAND = {
     ),
     *("weight_decay", "bc_alpha", "bc_only", "bc_final", "bc_steps", "actor_average", "weight_projection"),
     "affine_projection",
-    *("actor_network", "critic_network"),
+    *("actor_network", "critic_network", "shared_encoder"),
 }
 
 

@@ -256,17 +256,13 @@ def test_convolutional_policies_are_exported_or_refused_by_the_op(format, tmp_pa
             agent.export(tmp_path / "policy", format=format)
 
 
-SHIFTED = DQNConfig(network="conv", hidden=(4,), batch_size=2, buffer_size=50, learning_starts=4, updates_per_call=2)
-SHIFTED = SHIFTED.replace(optimizer="sgd", target="online", jit=False)
-
-
-def test_shifted_images_change_what_is_learned_and_a_resumed_agent_continues_with_the_same_bits(tmp_path):
+def test_an_agent_learns_from_shifted_images_and_a_resumed_one_continues_with_the_same_bits(tmp_path):
     """Episodes of five steps; the agent is saved at the end of one, between two calls of updates."""
-    one, plain = (DQN(Screen((6, 6)), SHIFTED.replace(random_shift=shift), seed=0) for shift in (2, 0))
-    for agent in (one, plain):
-        agent.learn(10)
-    different = [name for name, value in one.get_parameters().items() if (plain.get_parameters()[name] != value).any()]
-    assert different
+    small = {"hidden": (4,), "batch_size": 2, "buffer_size": 50, "learning_starts": 4, "updates_per_call": 2}
+    config = DQNConfig(**small, random_shift=2, optimizer="sgd", target="online", jit=False)
+    one = DQN(Screen((6, 6)), config, seed=0).learn(10)
+    drawn, rows = one.memory.sampler.sample(np.random.default_rng(0), 1, 8, 1.0)
+    assert (drawn.observations != one.replay.gather(rows).observations).any()
     loaded = DQN.load(one.save(tmp_path / "saved"), Screen((6, 6)))
     for agent in (one, loaded):
         agent.learn(5)
@@ -294,10 +290,61 @@ def test_all_learners_get_the_same_shifted_images(options):
     for agent in agents:
         agent.learn(8)
         agent.update(4)
+    plain = DDPG(Screen((8, 7), discrete=False), agents[0].config.replace(random_shift=0), seed=0).learn(8)
+    plain.update(4)
+    weights = agents[0].get_parameters()
+    assert any((value != weights[name]).any() for name, value in plain.get_parameters().items())
     for agent in agents[1:]:
         assert agent.generators["replay"].bit_generator.state == agents[0].generators["replay"].bit_generator.state
         for name, value in agents[0].get_parameters().items():
             np.testing.assert_allclose(agent.get_parameters()[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"random_shift": 1},
+        {"n_critics": 2, "policy_delay": 2, "actor_average": 3, "norm": "layer"},
+        {"norm": "batch", "target": "online", "policy_gradient": "direct"},
+        {"target": "none", "critic_norm": "renorm", "n_critics": 2, "td_target": "stop_gradient"},
+    ],
+    ids=str,
+)
+def test_an_actor_on_the_critics_convolutions_with_every_learner_checkpoint_and_export(options, tmp_path):
+    base = {"network": "conv", "hidden": (4,), "batch_size": 3, "buffer_size": 50, "learning_starts": 8}
+    config = DDPGConfig(**base, **options, shared_encoder=True, optimizer="sgd", actor_learning_rate=0.1, jit=False)
+    drivers = {"jit": True, "compiler": "native"}, {"jit": True, "compiler": "xla"}, {"td_target": "placeholder"}
+    agents = [
+        DDPG(Screen((8, 7), discrete=False), config.replace(**{"updates_per_call": 1} | driver), seed=0)
+        for driver in ({}, *drivers)
+    ]
+    before = agents[0].get_parameters()
+    for agent in agents:
+        agent.learn(8)
+        agent.update(4)
+    weights = agents[0].get_parameters()
+    kernels = {name for name, value in weights.items() if value.ndim == 4}
+    assert not any("actor" in name for name in kernels)
+    assert all((weights[name] != before[name]).any() for name in weights if name.endswith("/W:0"))
+    for agent in agents[1:]:
+        for name, value in weights.items():
+            np.testing.assert_allclose(agent.get_parameters()[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+    image = np.random.default_rng(0).integers(0, 256, (8, 7), dtype=np.uint8)
+    native = agents[1]
+    loaded = DDPG.load(native.save(tmp_path / "saved"), Screen((8, 7), discrete=False))
+    np.testing.assert_array_equal(loaded.predict(image)[0], native.predict(image)[0])
+    for agent in (native, loaded):
+        agent.update(3)
+    for name, value in native.get_parameters().items():
+        np.testing.assert_array_equal(loaded.get_parameters()[name], value, err_msg=name)
+    np.testing.assert_allclose(  # by compiled code, whose copy of the encoder is that of the last update
+        native.policy(image[None].astype(np.float32)),
+        native.policy._other(image[None].astype(np.float32)),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    assert native.export(tmp_path / "policy", format="savedmodel").exists()  # compared with the agent
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def actor_variables(agent):
 
 
 def averages_of(agent):
-    return agent.session.run(agent.symbolic_update.averaged_actor.variables)
+    return agent.session.run(agent.symbolic_update.averaged_actor.acting_variables)
 
 
 def test_one_step_by_hand(graph, session):
@@ -44,10 +44,10 @@ def test_one_step_by_hand(graph, session):
     for weight, expected in ((1.0, None), (3.0, 1.5), (3.5, 2.0)):
         actor.set_network_params([np.full((2, 2), weight), np.full(2, -weight)])
         if expected is None:
-            session.run([v.initializer for v in average.variables])  # which copies the actor's weights
+            session.run([v.initializer for v in average.acting_variables])  # which copies the actor's weights
             continue
         session.run(update)
-        kernel, bias = session.run(average.variables)
+        kernel, bias = session.run(average.acting_variables)
         np.testing.assert_allclose(kernel, np.full((2, 2), expected))
         np.testing.assert_allclose(bias, np.full(2, -expected))
     expected = np.tanh(STATES @ np.full((2, 2), 2.0) - 2.0)
@@ -80,7 +80,7 @@ def averaged(variant, driver):
     for _ in range(6):
         agent.update(1)
         seen.append((actor_variables(agent), averages_of(agent)))
-    return seen, agent.get_parameters(), {v.name for v in agent.symbolic_update.averaged_actor.variables}
+    return seen, agent.get_parameters(), {v.name for v in agent.symbolic_update.averaged_actor.acting_variables}
 
 
 @pytest.mark.parametrize(("variant", "driver"), FOLLOWED)

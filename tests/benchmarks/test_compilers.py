@@ -35,7 +35,7 @@ ELSEWHERE = {
     *("on_bad_transition", "step_timeout", "noise", "noise_scale", "noise_schedule", "noise_final", "noise_theta"),
     *("noise_dt", "parameter_noise", "exploration_initial", "exploration_final", "learning_rate_schedule"),
     *("actor_learning_rate_schedule", "critic_learning_rate_schedule", "dataset_share", "bc_steps"),
-    *("actor_network", "critic_network", "q_network", "network", "random_shift"),
+    *("actor_network", "critic_network", "q_network", "network", "random_shift", "shared_encoder"),
 }
 
 

@@ -130,7 +130,7 @@ def train(case: Case, steps: int = STEPS, **options):
 def with_random_weights(agent):
     """Change the policy's variables at random, more than a short run would; variances stay positive."""
     rng, values = np.random.default_rng(0), agent.get_parameters()
-    for name in [variable.name for variable in agent.symbolic_update.greedy_policy.variables]:
+    for name in [variable.name for variable in agent.symbolic_update.greedy_policy.acting_variables]:
         noise = 0.2 * rng.standard_normal(values[name].shape)
         values[name] = values[name] * np.exp(noise) if "variance" in name else values[name] + noise
     agent.set_parameters(values)

@@ -146,6 +146,54 @@ def test_norms_are_those_of_the_agents_gradients():
         assert norm == pytest.approx(np.sqrt(sum(np.square(array).sum() for array in expected)), rel=1e-4)
 
 
+class Pictures(gym.Env):
+    """Random pictures, in episodes of one step."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+    observation_space = gym.spaces.Box(0, 255, (4, 4), np.uint8)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), float(action[0]), True, False, {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "next_encoder", "behind_y"),
+    [
+        ({}, "target_critic", {}),
+        (
+            {"td_target": "residual_gradient", "policy_gradient": "direct"},
+            "critic",
+            {("next_mu", "actor"), ("next_q", "next_mu")},
+        ),
+        ({"target": "none", "critic_norm": "renorm", "n_critics": 2}, "critic", {}),
+    ],
+    ids=["default", "residual", "joint"],
+)
+def test_a_shared_encoder_is_behind_a_stop(options, next_encoder, behind_y, drawn):
+    """The actor's gradient ends in front of it, in both steps; nothing but the critic's loss trains φ."""
+    config = CONFIG.replace(network="conv", buffer_size=1_000, shared_encoder=True, **options)
+    report = trace_update(Pictures(), config, seed=0)
+    critic, actor = report["critic"], report["actor"]
+    assert feeding(actor, "mu") == {"encoded", "actor"}
+    assert feeding(actor, "encoded") == {"s", "critic"}
+    assert ("mu", "encoded") in stops(actor)
+    assert feeding(critic, "next_mu") >= {"next_encoded"}
+    assert feeding(critic, "next_encoded") == {"next_s", next_encoder}
+    assert (("next_mu", "next_encoded") in stops(critic)) == bool(behind_y)
+    assert {*behind_y} <= backward(critic).keys()
+    for edges in (critic, actor):
+        assert not any(end.endswith("encoded") or start.endswith("encoded") for start, end in backward(edges))
+    assert not any(trains for (_, end), trains in backward(actor).items() if end == "critic")
+    texts = texts_of(drawn(report).axes[1])
+    assert "encoder\nf(s)" in texts
+
+
 def custom_target(q, target, variables):
     loss = tf.reduce_mean(tf.square(q - tf.stop_gradient(target)))
     return list(zip(tf.gradients(loss, variables), variables, strict=True))

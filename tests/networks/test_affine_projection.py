@@ -175,7 +175,7 @@ def test_targets_and_the_averaged_actor_are_not_projected():
     """The average of vectors of one length in different directions is shorter."""
     agent = agent_with(affine_projection=True, norm="layer", actor_average=3, tau=0.3, **FAST)
     agent.update(9)
-    for variables in (agent.actor.target_variables, agent.symbolic_update.averaged_actor.variables):
+    for variables in (agent.actor.target_variables, agent.symbolic_update.averaged_actor.acting_variables):
         names = [v.name for v in agent.actor.variables]
         values = dict(zip(names, agent.session.run(variables), strict=True))
         gain, offset = (values[f"{agent.actor.scope}/norm_0/{kind}:0"] for kind in ("gamma", "beta"))
