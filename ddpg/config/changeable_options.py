@@ -16,6 +16,7 @@ CHANGEABLE = frozenset(
         *("policy_delay", "target_policy_noise", "target_noise_clip", "td_target", "policy_gradient"),
         *("action_gradient_clip", "pre_activation_penalty", "bc_alpha", "bc_final", "bc_steps"),
         *("buffer_size", "dataset_share", "hindsight", "priority_correction", "priority_correction_steps"),
+        "random_shift",
         *("noise", "noise_scale", "noise_schedule", "noise_final", "noise_theta", "noise_dt", "parameter_noise"),
         *("exploration_initial", "exploration_final", "exploration_steps"),
         *("updates_per_call", "overlap", "jit", "compiler", "precision", "threads"),

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from environments import Aiming, Counting, Reaching
 from refusals import lacking, refuses
@@ -25,6 +26,9 @@ ENVIRONMENTS = {
     "ChangesChoice-v0": lambda: Counting(3, action_space=gym.spaces.Discrete(3)),
     "ChangesParameters-v0": Aiming,
     "ChangesGoal-v0": lambda: Reaching(3),
+    "ChangesImage-v0": lambda: gym.wrappers.TransformObservation(
+        Counting(3), lambda seen: np.full((4, 4), seen[1], np.uint8), gym.spaces.Box(0, 255, (4, 4), np.uint8)
+    ),
 }
 for name, make in ENVIRONMENTS.items():
     if name not in gym.registry:
@@ -188,7 +192,7 @@ def test_a_run_goes_on_with_each_changeable_option(name, trained, tmp_path):
     usual = 3 if field_type(kind, name)[0] is int else 0.25
     value, needed = OTHER.get(name, (usual, {}))
     env_id = "ChangesBox-v0" if kind is DDPGConfig else "ChangesChoice-v0"
-    env_id = "ChangesGoal-v0" if name == "hindsight" else env_id
+    env_id = {"hindsight": "ChangesGoal-v0", "random_shift": "ChangesImage-v0"}.get(name, env_id)
     config = kind(**SMALL | needed)
     run = shutil.copytree(trained(env_id, config), tmp_path / "run")
     resume(run, options={name: value}, total_timesteps=36, progress_bar=False)
