@@ -175,7 +175,7 @@ def acted(folder: Path, compiler: Compiler, actions, observations: np.ndarray, o
 def read_and_acted(folder: Path, agent, observations: np.ndarray, quantize: str | None = None) -> Acted:
     """Evaluate the loops of the agent's policy in NumPy with the constants in the written ``policy.c``."""
     program = policy_graph.numpy_program(ActingPolicy.of(agent))
-    lowered = lower_to_c(program, int(np.prod(agent.observation_space.shape)), quantize)
+    lowered = lower_to_c(program, agent.observation_space.shape, quantize)
     constants = read_arrays((folder / "policy.c").read_text())
     outputs = lowered.outputs(observations, {**lowered.arrays, **constants})
     if isinstance(agent.actions, BoxActions):

@@ -2,10 +2,10 @@
 
     python -m benchmarks.faults.policies [--trials 10000] [--seed 0]
 
-Each trial changes one of three policies (a layer for a box, layer normalisation for parameterised actions, values of
-discrete actions for matrices of observations): values of its description, steps of its program, shapes, types and
-numbers of its arrays, or bytes of its array file. All checksums are adjusted. Then the policy is loaded and computes
-actions. A trial has one of these outcomes:
+Each trial changes one of four policies (a layer for a box, layer normalisation for parameterised actions, values of
+discrete actions for matrices of observations, and a convolution of stacked frames): values of its description, steps
+of its program, shapes, types and numbers of its arrays, or bytes of its array file. All checksums are adjusted. Then
+the policy is loaded and computes actions. A trial has one of these outcomes:
 
 - ``refused``: a ``UsageError`` with one line when it is loaded.
 - ``refuses to act``: it loads, and a one-line error says why an observation has no action.
@@ -46,7 +46,7 @@ NUMBERS = (0.0, -0.0, 1e-45, -1e-30, 1.0, -1.0, 1e10, 3e38, -3e38)
 
 
 def sources(folder: Path) -> list[Path]:
-    """Write the three policies and return their paths."""
+    """Write the four policies and return their paths."""
     rng = np.random.default_rng(0)
 
     def weights(*shape: int) -> np.ndarray:
@@ -77,7 +77,14 @@ def sources(folder: Path) -> list[Path]:
         *(ProgramStep("Reshape", (0, 1), 5), ProgramStep("Neg", (5,), 6), ProgramStep("ConcatV2", (5, 6, 2), 7)),
         *(ProgramStep("MatMul", (7, 3), 8), ProgramStep("RealDiv", (8, 4), 9)),
     ]
-    flat = np.array([-1, 6], np.int32)
+    seen = [
+        *(ProgramStep("Transpose", (0, 1), 8), ProgramStep("Conv2D", (8, 2, 3), 9), ProgramStep("BiasAdd", (9, 4), 10)),
+        *(ProgramStep("Mean", (10, 5), 11), ProgramStep("Sub", (10, 11), 12), ProgramStep("Reshape", (12, 6), 13)),
+        ProgramStep("MatMul", (13, 7), 14),
+    ]
+    flat, images = np.array([-1, 6], np.int32), np.array([0, 2, 3, 1], np.int32)
+    convolved = {1: images, 2: weights(3, 2, 2, 4), 3: np.array([2, 1, 1], np.int32), 4: weights(4)}
+    convolved |= {5: np.array([1, 2, 3], np.int32), 6: np.array([-1, 48], np.int32), 7: weights(48, 2)}
     made = {
         "plain": (plain, {1: weights(3, 2), 2: weights(2)}, 6, 5, gym.spaces.Box(-9, 9, (3,)), box),
         "normed": (normed, {1: weights(4, 6), 2: two, 3: small}, 13, 12, gym.spaces.Box(-9, 9, (4,)), moves),
@@ -85,6 +92,7 @@ def sources(folder: Path) -> list[Path]:
             *(valued, {1: flat, 2: one, 3: weights(12, 4), 4: 1 + weights(4) ** 2}, 10, 9),
             *(gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64), gym.spaces.Discrete(4, start=-1)),
         ),
+        "seen": (seen, convolved, 15, 14, gym.spaces.Box(0, 255, (2, 5, 4), np.uint8), box),
     }
     for name, (steps, arrays, size, result, observations, actions) in made.items():
         program = NumpyProgram(steps, size, arrays, [], [0], result)

@@ -1,21 +1,23 @@
-"""Lower a policy's network to loops in C: dense layers, elementwise loops, means, concatenations.
+"""Lower a policy's network to loops in C: dense layers, convolutions, elementwise loops, means, concatenations.
 
-:func:`lower_to_c` builds the loops from a NumPy program. It adds a bias within its dense layer, and gives ``int8``
-weights one scale per output. :meth:`CProgram.outputs` runs the loops in NumPy; :func:`network_text` writes them as C99
-statements. Loop bounds are constant and the innermost loop runs over a layer's outputs, which compilers turn into
-vector instructions at ``-O2``. One pass over the outputs handles eight inputs, so an output is loaded and stored once
-per eight products.
+:func:`lower_to_c` builds the loops from a NumPy program. It adds a bias within its layer, and gives ``int8`` weights
+one scale per output. :meth:`CProgram.outputs` runs the loops in NumPy; :func:`network_text` writes them as C99
+statements. Loop bounds are constant, except where filters reach beyond an image, and the innermost loop runs over a
+layer's outputs, which compilers turn into vector instructions at ``-O2``. One pass over the outputs handles eight
+inputs, so an output is loaded and stored once per eight products.
 """
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ddpg.exports.policy_file import register_shapes
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
-from ddpg.policies.standalone import OPERATIONS
+from ddpg.policies.standalone import OPERATIONS, positions
 
 QUANTIZATIONS = ("int8",)
 ROWS = 8  # inputs of a layer that one pass over its outputs handles
@@ -47,7 +49,7 @@ _EXPRESSIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """A row of numbers that is computed for each observation; number 0 is the observation itself, flattened."""
+    """A row of numbers that is computed for each observation, images flattened; number 0 is the observation itself."""
 
     number: int
     width: int
@@ -76,8 +78,39 @@ class Dense:
 
 
 @dataclasses.dataclass(frozen=True)
+class ConvolutionLayer:
+    """A convolution of the image in ``source``; each row of its matrix ``weights`` belongs to a number under a filter.
+
+    Attributes:
+        source, weights, bias, scale, output: as for :class:`Dense`, for each position of the filters.
+        image: height, width, channels.
+        reach: height and width of the filters.
+        how: stride down, stride across, and whether zeros surround the image, as in the NumPy program.
+    """
+
+    source: Operand
+    weights: str
+    bias: str | None
+    scale: str | None
+    output: Value
+    image: tuple[int, int, int]
+    reach: tuple[int, int]
+    how: tuple[int, int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Transposition:
+    """``output`` has the axes of ``source``, of these ``sizes``, in another order."""
+
+    source: Value
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+    output: Value
+
+
+@dataclasses.dataclass(frozen=True)
 class Elementwise:
-    """``output[j] = operation(operands[0][j], ...)``; an operand of width 1 is the same for every j."""
+    """``output[j] = operation(operands[0][j], ...)``; a shorter operand is repeated."""
 
     operation: str
     operands: tuple[Operand, ...]
@@ -100,7 +133,7 @@ class Concat:
     output: Value
 
 
-CStep: TypeAlias = Dense | Elementwise | Mean | Concat
+CStep: TypeAlias = Dense | ConvolutionLayer | Transposition | Elementwise | Mean | Concat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,16 +162,25 @@ class CProgram:
         arrays = self.arrays if arrays is None else arrays
         values = {0: np.asarray(observations, np.float32).reshape(len(observations), -1)}
 
-        def read(operand: Operand) -> np.ndarray:
-            return values[operand.number] if isinstance(operand, Value) else arrays[operand.name].reshape(1, -1)
+        def read(operand: Operand, width: int | None = None) -> np.ndarray:
+            found = values[operand.number] if isinstance(operand, Value) else arrays[operand.name].reshape(1, -1)
+            return found if width is None or operand.width in (1, width) else np.tile(found, width // operand.width)
 
         for step in self.steps:
-            if isinstance(step, Dense):
-                found = read(step.source) @ arrays[step.weights].astype(np.float32)
+            if isinstance(step, (Dense, ConvolutionLayer)):
+                weights, source = arrays[step.weights].astype(np.float32), read(step.source)
+                if isinstance(step, Dense):
+                    found = source @ weights
+                else:
+                    images, filters = source.reshape(-1, *step.image), weights.reshape(*step.reach, step.image[2], -1)
+                    found = OPERATIONS["Conv2D"](images, filters, step.how)
                 found = found if step.scale is None else found * arrays[step.scale]
-                found = found if step.bias is None else found + arrays[step.bias]
+                found = (found if step.bias is None else found + arrays[step.bias]).reshape(len(source), -1)
+            elif isinstance(step, Transposition):
+                axes = read(step.source).reshape(-1, *step.sizes)
+                found = axes.transpose(0, *(1 + axis for axis in step.order)).reshape(len(axes), -1)
             elif isinstance(step, Elementwise):
-                found = OPERATIONS[step.operation](*map(read, step.operands))
+                found = OPERATIONS[step.operation](*(read(one, step.output.width) for one in step.operands))
             elif isinstance(step, Mean):
                 found = read(step.source).mean(axis=1, keepdims=True)
             else:
@@ -148,16 +190,16 @@ class CProgram:
         return values[self.result.number]
 
 
-def lower_to_c(program: NumpyProgram, observation_size: int, quantize: str | None = None) -> CProgram:
+def lower_to_c(program: NumpyProgram, observation_shape: Sequence[int], quantize: str | None = None) -> CProgram:
     """Lower a policy's program.
 
     Args:
-        program: the network with its weights; its one input is ``[B, *observation shape]``.
-        observation_size: how many numbers an observation has.
-        quantize: ``"int8"`` stores matrices as integers from -127 to 127 with one float32 scale per output; the layers'
-            inputs stay float32. ``None`` stores float32.
+        program: the network with its weights; its one input is ``[B, *observation_shape]``.
+        observation_shape: of one observation.
+        quantize: ``"int8"`` stores matrices and filters as integers from -127 to 127 with one float32 scale per output;
+            the layers' inputs stay float32. ``None`` stores float32.
     """
-    return _CLowering(program, observation_size, quantize).lowered()
+    return _CLowering(program, observation_shape, quantize).lowered()
 
 
 def quantized(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -170,16 +212,17 @@ def quantized(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class _CLowering:
     """The lowering in progress: the loops so far, and the value or constant for each register of the NumPy program."""
 
-    def __init__(self, program: NumpyProgram, observation_size: int, quantize: str | None):
+    def __init__(self, program: NumpyProgram, observation_shape: Sequence[int], quantize: str | None):
         self._program, self._quantize = program.folded(), quantize
         self._known: dict[int, np.ndarray] = self._program.arrays()
-        self._values: dict[int, Value] = {program.sources[0]: Value(0, observation_size)}
+        self._shapes = register_shapes(self._program.steps, self._known, tuple(observation_shape))
+        self._observation_size = math.prod(observation_shape)
+        self._values: dict[int, Value] = {program.sources[0]: Value(0, self._observation_size)}
         self._uses = Counter(register for step in self._program.steps for register in step.inputs)
         self._uses[program.result] += 1
         self._arrays: dict[str, np.ndarray] = {}
         self._names: dict[int, str] = {}
         self._steps: list[CStep] = []
-        self._observation_size = observation_size
 
     def lowered(self) -> CProgram:
         """Return the lowered program."""
@@ -189,10 +232,15 @@ class _CLowering:
         return CProgram(tuple(self._steps), self._arrays, result, self._observation_size)
 
     def _lower(self, step: ProgramStep) -> None:
-        if step.operation == "Reshape":  # of the observation, which is flat already
+        if step.operation == "Reshape":  # of numbers that are flat already
             self._values[step.output] = self._values[step.inputs[0]]
-        elif step.operation == "MatMul":
-            self._dense(step)
+        elif step.operation in ("MatMul", "Conv2D"):
+            self._layer(step)
+        elif step.operation == "Transpose":
+            sizes, order = self._shapes[step.inputs[0]], self._known[step.inputs[1]][1:] - 1
+            output = self._output(step, math.prod(sizes))
+            source = self._values[step.inputs[0]]
+            self._steps.append(Transposition(source, sizes, tuple(map(int, order)), output))
         elif step.operation == "Mean":
             self._steps.append(Mean(self._values[step.inputs[0]], self._output(step, 1)))
         elif step.operation == "ConcatV2":
@@ -203,31 +251,39 @@ class _CLowering:
             output = self._output(step, max(one.width for one in operands))
             self._steps.append(Elementwise(step.operation, operands, output))
 
-    def _dense(self, step: ProgramStep) -> None:
-        source, weights = self._operand(step.inputs[0]), self._known[step.inputs[1]].astype(np.float32)
+    def _layer(self, step: ProgramStep) -> None:
+        source, filters = self._operand(step.inputs[0]), self._known[step.inputs[1]].astype(np.float32)
+        weights = filters.reshape(-1, filters.shape[-1])
         scale = None
         if self._quantize is None:
             name = self._array("weights", weights)
         else:
             integers, scales = quantized(weights)
             name, scale = self._array("weights", integers), self._array("scale", scales)
-        self._steps.append(Dense(source, name, None, scale, self._output(step, weights.shape[1])))
+        output = self._output(step, math.prod(self._shapes[step.output]))
+        if step.operation == "MatMul":
+            self._steps.append(Dense(source, name, None, scale, output))
+        else:
+            height, width, channels = self._shapes[step.inputs[0]]
+            image, how = (height, width, channels), tuple(self._known[step.inputs[2]].tolist())
+            self._steps.append(ConvolutionLayer(source, name, None, scale, output, image, filters.shape[:2], how))
 
     def _add_bias(self, step: ProgramStep) -> bool:
-        """Make the constant that a step adds the bias of the dense layer before it; return whether that was possible.
+        """Make the constant that a step adds the bias of the layer before it; return whether that was possible.
 
         Nothing else may read the layer's product.
         """
         if step.operation not in ("BiasAdd", "AddV2") or not self._steps:
             return False
         last = self._steps[-1]
-        if not isinstance(last, Dense) or last.bias is not None:
+        if not isinstance(last, (Dense, ConvolutionLayer)) or last.bias is not None:
             return False
+        width = self._arrays[last.weights].shape[1]
         for register, other in (step.inputs, step.inputs[::-1]):
             value = self._values.get(register)
             fits = value == last.output and other in self._known
-            if fits and self._uses[register] == 1 and self._known[other].size in (1, last.output.width):
-                row = np.broadcast_to(np.ravel(self._known[other]), last.output.width)
+            if fits and self._uses[register] == 1 and self._known[other].size in (1, width):
+                row = np.broadcast_to(np.ravel(self._known[other]), width)
                 self._steps[-1] = dataclasses.replace(last, bias=self._array("bias", row))
                 self._values[step.output] = last.output
                 return True
@@ -279,10 +335,26 @@ def array_text(name: str, array: np.ndarray) -> str:
 
 def network_text(program: CProgram) -> str:
     """Return the body of ``policy_outputs``; its rows share few arrays: one is reused after its row's last read."""
+    body, widths = _network(program)
+    declared = [
+        f"float {', '.join(f'row_{array}[{size}]' for array, size in enumerate(widths))};",
+        "int i, j;" if any(_blocks(step, program) for step in program.steps) else "int j;",
+        *([""] if body[0] else []),
+    ]
+    return "\n".join(f"    {line}".rstrip() for line in declared + body)
+
+
+def stack_bytes(program: CProgram) -> int:
+    """Return how many bytes the arrays of :func:`network_text` take on the stack."""
+    return 4 * sum(_network(program)[1])
+
+
+def _network(program: CProgram) -> tuple[list[str], list[int]]:
+    """Return the statements of a program, and the widths of the arrays that hold its rows."""
     groups = _groups(program.steps)
     last_read = {operand.number: index for index, group in enumerate(groups) for operand in _values_read(group)}
     last_read[program.result.number] = len(groups)
-    widths: list[int] = []  # of the arrays
+    widths: list[int] = []
     free: list[int] = []
     places = {0: "observation"}
     body: list[str] = []
@@ -300,18 +372,12 @@ def network_text(program: CProgram) -> str:
         body += _statements(group, stored, places, program.arrays)
         free += [int(places.pop(number).removeprefix("row_")) for number in dying]
     width, result = program.result.width, places[program.result.number]
-    body += [f"for (j = 0; j < {width}; j++)", f"    outputs[j] = {result}[j];"]
-    declared = [
-        f"float {', '.join(f'row_{array}[{size}]' for array, size in enumerate(widths))};",
-        "int i, j;" if any(_blocks(step, program) for step in program.steps) else "int j;",
-        *([""] if body[0] else []),
-    ]
-    return "\n".join(f"    {line}".rstrip() for line in declared + body)
+    return [*body, f"for (j = 0; j < {width}; j++)", f"    outputs[j] = {result}[j];"], widths
 
 
 def _blocks(step: CStep, program: CProgram) -> bool:
-    """Return whether a step is a layer with enough inputs for the loop over blocks of ``ROWS``."""
-    return isinstance(step, Dense) and len(program.arrays[step.weights]) >= ROWS
+    """Return whether a step is a layer with a loop over its inputs, of which a dense one may have too few."""
+    return isinstance(step, ConvolutionLayer) or (isinstance(step, Dense) and len(program.arrays[step.weights]) >= ROWS)
 
 
 def _groups(steps: Sequence[CStep]) -> list[list[CStep]]:
@@ -347,6 +413,8 @@ def _statements(
         if isinstance(operand, Constant) and operand.width == 1:
             return f"({literal})" if (literal := number_text(arrays[operand.name][0])).startswith("-") else literal
         name = operand.name if isinstance(operand, Constant) else places[operand.number]
+        if operand.width not in (1, step.output.width) and isinstance(step, Elementwise):
+            index += f" % {operand.width}"
         return f"{name}[{'0' if operand.width == 1 else index}]"
 
     step = group[0]
@@ -367,6 +435,11 @@ def _statements(
         return lines
     if isinstance(step, Mean):
         return _mean(places[step.source.number], step.source.width, target)
+    if isinstance(step, Transposition):
+        return _transposition(step, places[step.source.number], target)
+    if isinstance(step, ConvolutionLayer):
+        assert isinstance(step.source, Value), "images depend on the observation"
+        return _convolution(step, places[step.source.number], target, arrays[step.weights])
     return _dense(step, lambda index: at(step.source, index), target, arrays[step.weights])
 
 
@@ -385,29 +458,101 @@ def _mean(source: str, width: int, target: str) -> list[str]:
     return [*lines, f"    {target}[0] = ({_sum([*sums, *rest])}) / {width}.0f;", "}"]
 
 
+def _transposition(step: Transposition, source: str, target: str) -> list[str]:
+    sizes = [step.sizes[axis] for axis in step.order]
+    apart = [math.prod(step.sizes[axis + 1 :]) for axis in step.order]
+    together = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    names = [f"i{axis}" for axis in range(len(sizes))]
+
+    def place(distances: Sequence[int]) -> str:
+        return " + ".join(_times(distance, name) for distance, name in zip(distances, names, strict=True))
+
+    lines = [f"{'    ' * axis}for (i{axis} = 0; i{axis} < {size}; i{axis}++)" for axis, size in enumerate(sizes)]
+    lines.append(f"{'    ' * len(sizes)}{target}[{place(together)}] = {source}[{place(apart)}];")
+    return ["{", f"    int {', '.join(names)};", "", *_indented(lines), "}"]
+
+
+def _times(factor: int, name: str) -> str:
+    return name if factor == 1 else f"{factor} * {name}"
+
+
+def _convolution(step: ConvolutionLayer, source: str, target: str, weights: np.ndarray) -> list[str]:
+    (height, width, channels), (tall, wide), (down, across, _) = step.image, step.reach, step.how
+    (above, below, high), (left, right, broad) = positions(step.image, step.reach, step.how)
+    number = weights.shape[1]
+    start, scaled = _start_and_scaling(step, "position", number)
+    kind, cast = ("signed char", "(float)") if weights.dtype == np.int8 else ("float", "")
+    column = _times(across, "x") + (f" - {left}" if left else "")
+    outside = [f"row {sign}" for sign, zeros in (("< 0", above), (f">= {height}", below)) if zeros]
+    inside = [f"const int row = {_times(down, 'y')} + k{f' - {above}' if above else ''};"]
+    inside += [f"if ({' || '.join(outside)})", "    continue;"] if outside else []
+    inside += [f"const int first = ({column} < 0) ? -({column}) : 0;"] if left else []
+    inside += [f"const int end = ({column} > {width - wide}) ? {width} - ({column}) : {wide};"] if right else []
+    first, end = " + first" if left else "", "end" if right else str(wide)
+    inside += [
+        f"const float *const seen = {source} + (row * {width} + {column}{first}) * {channels};",
+        f"const {kind} (*const weights)[{number}] = {step.weights} + (k * {wide}{first}) * {channels};",
+        f"const int count = {f'({end} - first)' if left else end} * {channels};",
+        "",
+    ]
+
+    def add_products(count: int) -> list[str]:
+        indices = ["i", *(f"i + {offset}" for offset in range(1, count))]
+        return _add_products("position", number, [f"seen[{index}] * {cast}weights[{index}][j]" for index in indices])
+
+    inside += [f"for (i = 0; i + {ROWS - 1} < count; i += {ROWS})", *_indented(add_products(ROWS))]
+    inside += ["for (; i < count; i++)", *_indented(add_products(1))]
+    lines = [
+        f"float *const position = {target} + (y * {broad} + x) * {number};",
+        "",
+        *start,
+        f"for (k = 0; k < {tall}; k++) {{",
+        *_indented(inside),
+        "}",
+        *scaled,
+    ]
+    loops = [f"for (y = 0; y < {high}; y++)", f"    for (x = 0; x < {broad}; x++) {{", *_indented(lines, 2), "    }"]
+    shape = f"{height} x {width} x {channels} numbers by {number} filters of {tall} x {wide}"
+    return ["", f"/* A convolution of {shape}. */", "{", "    int k, x, y;", "", *_indented(loops), "}"]
+
+
 def _dense(step: Dense, source: Callable[[str], str], target: str, weights: np.ndarray) -> list[str]:
     rows, width = weights.shape
-    start = f"{step.bias}[j]" if step.bias is not None and step.scale is None else "0.0f"
-    lines = ["", f"/* A layer of {rows} inputs and {width} outputs. */"]
-    lines += [f"for (j = 0; j < {width}; j++)", f"    {target}[j] = {start};"]
+    start, scaled = _start_and_scaling(step, target, width)
+    lines = ["", f"/* A layer of {rows} inputs and {width} outputs. */", *start]
     cast = "(float)" if weights.dtype == np.int8 else ""
 
     def add_products(indices: Sequence[str]) -> list[str]:
         products = [f"{source(index)} * {cast}{step.weights}[{index}][j]" for index in indices]
-        first, *others = _sum(products).split(" + (")
-        added = [f"{target}[j] += {first}", *(f"    + ({other}" for other in others)]
-        return [f"for (j = 0; j < {width}; j++)", *(f"    {line}" for line in [*added[:-1], f"{added[-1]};"])]
+        return _add_products(target, width, products)
 
     whole = rows - rows % ROWS
     if whole:
         indices = ["i", *(f"i + {offset}" for offset in range(1, ROWS))]
-        lines += [f"for (i = 0; i < {whole}; i += {ROWS})", *(f"    {line}" for line in add_products(indices))]
+        lines += [f"for (i = 0; i < {whole}; i += {ROWS})", *_indented(add_products(indices))]
     if whole < rows:
         lines += add_products([str(index) for index in range(whole, rows)])
-    if step.scale is not None:
-        bias = "" if step.bias is None else f"{step.bias}[j] + "
-        lines += [f"for (j = 0; j < {width}; j++)", f"    {target}[j] = {bias}{step.scale}[j] * {target}[j];"]
-    return lines
+    return lines + scaled
+
+
+def _start_and_scaling(step: Dense | ConvolutionLayer, target: str, width: int) -> tuple[list[str], list[str]]:
+    """Return the loops before and after a layer's products are added up in ``target``."""
+    start = f"{step.bias}[j]" if step.bias is not None and step.scale is None else "0.0f"
+    begin = [f"for (j = 0; j < {width}; j++)", f"    {target}[j] = {start};"]
+    if step.scale is None:
+        return begin, []
+    bias = "" if step.bias is None else f"{step.bias}[j] + "
+    return begin, [f"for (j = 0; j < {width}; j++)", f"    {target}[j] = {bias}{step.scale}[j] * {target}[j];"]
+
+
+def _add_products(target: str, width: int, products: Sequence[str]) -> list[str]:
+    first, *others = _sum(products).split(" + (")
+    added = [f"{target}[j] += {first}", *(f"    + ({other}" for other in others)]
+    return [f"for (j = 0; j < {width}; j++)", *_indented([*added[:-1], f"{added[-1]};"])]
+
+
+def _indented(lines: Sequence[str], levels: int = 1) -> list[str]:
+    return ["    " * levels + line if line else "" for line in lines]
 
 
 def _sum(terms: Sequence[str]) -> str:

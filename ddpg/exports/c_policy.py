@@ -17,7 +17,7 @@ import numpy as np
 from ddpg.checkpoints import arrays as array_files
 from ddpg.errors import UsageError, brief
 from ddpg.exports import formats, policy_file
-from ddpg.exports.c_network import CProgram, array_text, lower_to_c, network_text, number_text
+from ddpg.exports.c_network import CProgram, array_text, lower_to_c, network_text, number_text, stack_bytes
 from ddpg.exports.export_dir import MARK, POLICY, code_sha256
 from ddpg.exports.policy_file import SelfTest
 from ddpg.exports.policy_graph import ACTIONS, VALUES, float32_scaling
@@ -81,18 +81,20 @@ def check_action_space(space: gym.Space) -> None:
         )
 
 
-def header_text(program: CProgram, observation_space: gym.Space, actions: Actions, mask: int, about: str) -> str:
+def header_text(program: CProgram, observation_space: gym.spaces.Box, actions: Actions, mask: int, about: str) -> str:
     """Return ``policy.h``: the sizes, and the declarations of ``policy_act`` and ``policy_outputs``."""
     masked = (
         f"\n *   its last {mask} numbers are the action mask: 1 allows an action, 0 forbids it"
         f"\n *   (the value of a forbidden action is {FORBIDDEN:g}; if all are forbidden, the first is returned)"
     )
+    array = len(observation_space.shape) > 1 or observation_space.dtype.kind != "f"
+    given = "\n *   its numbers as float, one after another; of its axes, the last changes fastest"
     layout = _layout(actions)
     sizes = [("OBSERVATION_SIZE", program.observation_size), ("OUTPUT_SIZE", program.result.width), *layout.sizes]
     return string.Template(_HEADER).substitute(
         mark=MARK,
         about=about,
-        observation_space=_comment(observation_space) + (masked if mask else ""),
+        observation_space=_comment(observation_space) + (given if array else "") + (masked if mask else ""),
         action_space=_comment(actions.space),
         sizes="\n".join(f"#define POLICY_{name} {size}" for name, size in sizes),
         outputs=layout.outputs,
@@ -542,7 +544,7 @@ def write(
     """
     check_action_space(actions.space)
     array_files.check_finite("policy", {str(register): array for register, array in program.arrays().items()})
-    lowered = lower_to_c(program, int(np.prod(observation_space.shape)), quantize)
+    lowered = lower_to_c(program, observation_space.shape, quantize)
     test = test if quantize is None else test._replace(outputs=lowered.outputs(test.observations))
     about = _about(lowered, quantize)
     texts = {
@@ -571,7 +573,8 @@ def write(
 
 
 def _about(program: CProgram, quantize: str | None) -> str:
-    """Return a line on the size of the constants."""
+    """Return a line on the size of the constants and of what a call keeps on the stack."""
     size = sum(array.nbytes for array in program.arrays.values())
     kind = "float32" if quantize is None else f"weights {quantize}, with a float32 scale for each output of a layer"
-    return f"{sum(array.size for array in program.arrays.values()):,} constants of {size:,} bytes: {kind}."
+    constants = f"{sum(array.size for array in program.arrays.values()):,} constants of {size:,} bytes: {kind}"
+    return f"{constants}; {stack_bytes(program):,} bytes of the stack hold a call's rows."

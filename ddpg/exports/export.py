@@ -171,7 +171,7 @@ def export(
 
 
 def _check_rows(kind: str, program: NumpyProgram, space: gym.spaces.Box) -> None:
-    """Refuse a network whose layers do more than map the row of each observation to a row.
+    """Refuse a network whose layers do more than map each observation, by itself, to a row.
 
     Raises:
         UsageError: if it is such a network, as one that shares layers between parts of an observation by reshaping it.
@@ -180,8 +180,8 @@ def _check_rows(kind: str, program: NumpyProgram, space: gym.spaces.Box) -> None
         policy_file.result_width(program.steps, program.arrays(), space.shape, program.result)
     except policy_file.InvalidProgram as error:
         raise UsageError(
-            f"format={kind!r} cannot hold this network, which does more than map rows to rows: in its NumPy program "
-            f"{error.problem}; use savedmodel, tflite or onnx"
+            f"format={kind!r} cannot hold this network, whose layers do more than map observations to rows, or in ways "
+            f"that it lacks: in its NumPy program {error.problem}; use savedmodel, tflite or onnx"
         ) from None
 
 

@@ -6,12 +6,13 @@
 
 Reading executes no code: a program is a list of operations by name (:data:`ddpg.policies.standalone.OPERATIONS`) on
 numbered registers. The checksums reveal damage, not forgery, and a few forged bytes could concatenate a register with
-itself until it fills the memory. So :func:`result_width` infers the shape of every step before a program runs.
+itself until it fills the memory. So :func:`register_shapes` infers the shape of every step before a program runs.
 """
 
 import hashlib
 import importlib.resources
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
@@ -38,11 +39,13 @@ FORMAT = 1
 ARRAYS = "policy.safetensors"
 _DIGEST = "policy_sha256"
 
-LARGEST = 1 << 20  # numbers in a row of one register
-MOST = 1 << 23  # numbers in a row of all registers together, which are kept to the end of a call
+LARGEST = 1 << 20  # numbers of one observation in one register
+MOST = 1 << 23  # numbers of one observation in all registers together, which are kept to the end of a call
+DEEPEST = 8  # axes of an observation in a register
 _UNARY = {"Neg", "Square", "Sqrt", "Rsqrt", "Tanh", "Erf", "Erfc", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu"}
 _BINARY = {"BiasAdd", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum"}
 
+_Shape: TypeAlias = tuple[int, ...]
 _Register: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10_000)]
 
 
@@ -279,88 +282,134 @@ def actions_of(space: gym.Space) -> Actions:
 def result_width(
     steps: Sequence[ProgramStep], arrays: Mapping[int, np.ndarray], observation_shape: tuple[int, ...], result: int
 ) -> int:
-    """Infer the shape of every register of a program, and return the width of its output ``[B, width]``.
-
-    Register 0 holds the observations ``[B, *observation_shape]``, any other ``[B, width]`` or ``[1, width]``.
+    """Return the width of a program's output ``[B, width]``.
 
     Raises:
-        InvalidProgram: if a register is read before it is set or is set twice, shapes do not fit, a row has more than
-            ``LARGEST`` numbers or all registers together more than ``MOST``, or the result does not
-            depend on the observations.
+        InvalidProgram: as :func:`register_shapes`, or if the result is no row that depends on the observations.
+    """
+    shapes = register_shapes(steps, arrays, observation_shape)
+    if result not in shapes or result in arrays:
+        raise InvalidProgram("the result", f"is register {result}, which no step sets")
+    dependent = {0}
+    for step in steps:
+        if dependent & set(step.inputs):
+            dependent.add(step.output)
+    if result not in dependent:
+        raise InvalidProgram("the result", f"is register {result}, which does not depend on the observations")
+    if len(shapes[result]) != 1:
+        raise InvalidProgram("the result", f"has shape {shapes[result]} for each observation, expected a row")
+    return shapes[result][0]
+
+
+def register_shapes(
+    steps: Sequence[ProgramStep], arrays: Mapping[int, np.ndarray], observation_shape: tuple[int, ...]
+) -> dict[int, _Shape]:
+    """Infer the shape of one observation in every register of a program.
+
+    Register 0 holds the observations ``[B, *observation_shape]``, any other ``[B, *shape]`` or ``[1, *shape]``.
+
+    Raises:
+        InvalidProgram: if a register is read before it is set or is set twice, shapes do not fit, observations are not
+            computed each by itself, or a register has more than ``LARGEST`` numbers of one, or all together more than
+            ``MOST``.
     """
     for register, array in arrays.items():
         if not array.size:
             raise InvalidProgram(f"the array of register {register}", f"has shape {array.shape}, without a number")
-    widths = {register: _width(array) for register, array in arrays.items()}
-    dependent = {0}  # registers that depend on the observations
+    shapes = {register: _shape_of_row(array) for register, array in arrays.items()} | {0: tuple(observation_shape)}
     total = 0
-    size = int(np.prod(observation_shape))
-    if len(observation_shape) == 1:
-        widths[0] = size
     for number, step in enumerate(steps):
         where = f"step {number}, {step.operation}"
-        if step.output in widths or step.output in arrays or step.output == 0:
+        if step.output in shapes:
             raise InvalidProgram(where, f"sets register {step.output} again")
         for register in step.inputs:
-            if register not in widths and not (register == 0 and step.operation == "Reshape"):
+            if register not in shapes:
                 raise InvalidProgram(where, f"reads register {register}, which is not set")
-        width = _step_width(where, step, arrays, widths, size)
-        if not 1 <= width <= LARGEST:
-            raise InvalidProgram(where, f"makes rows of {width} numbers, expected 1 to {LARGEST}")
-        widths[step.output] = width
-        total += width
+        shapes[step.output] = _step_shape(where, step, arrays, shapes)
+        size = math.prod(shapes[step.output])
+        if not 1 <= size <= LARGEST:
+            raise InvalidProgram(where, f"makes rows of {size} numbers, expected 1 to {LARGEST}")
+        total += size
         if total > MOST:
             raise InvalidProgram(where, f"brings a row of all registers to {total} numbers, expected at most {MOST}")
-        if dependent & set(step.inputs):
-            dependent.add(step.output)
-    if result not in widths or result in arrays:
-        raise InvalidProgram("the result", f"is register {result}, which no step sets")
-    if result not in dependent:
-        raise InvalidProgram("the result", f"is register {result}, which does not depend on the observations")
-    return widths[result]
+    return shapes
 
 
-def _width(array: np.ndarray) -> int:
-    return array.shape[-1] if array.ndim else 1
+def _shape_of_row(array: np.ndarray) -> _Shape:
+    return array.shape[1:] if array.ndim > 1 else array.shape or (1,)
 
 
-def _step_width(
-    where: str, step: ProgramStep, arrays: Mapping[int, np.ndarray], widths: dict[int, int], size: int
-) -> int:
-    """Return the width of the register that a step sets; check its inputs."""
-    if step.operation == "Transpose":  # that of weights was computed before
-        raise InvalidProgram(where, "would make rows of columns")
+def _step_shape(
+    where: str, step: ProgramStep, arrays: Mapping[int, np.ndarray], shapes: Mapping[int, _Shape]
+) -> _Shape:
+    """Return the shape of one observation in the register that a step sets; check its inputs."""
     registers = list(step.inputs)
-    expected = 1 if step.operation in _UNARY else 3 if step.operation == "ConcatV2" else 2
+    expected = 1 if step.operation in _UNARY else 3 if step.operation in ("ConcatV2", "Conv2D") else 2
     if len(registers) != expected:
         raise InvalidProgram(where, f"has {len(registers)} inputs, expected {expected}")
-    fixed = [arrays.get(register) for register in registers]
+    given, fixed = [shapes[register] for register in registers], [arrays.get(register) for register in registers]
+    if step.operation in _UNARY | _BINARY:
+        _check_rows(where, fixed)
+        return _broadcast_shape(where, given, fixed)
+    _check_rows(where, fixed[:1])
     if step.operation == "MatMul":
-        matrix = fixed[1]
-        if matrix is None or matrix.dtype.kind != "f" or matrix.ndim != 2 or matrix.shape[0] != widths[registers[0]]:
-            raise InvalidProgram(where, f"needs a constant matrix of {widths[registers[0]]} rows")
-        _check_rows(where, fixed[:1])
-        return matrix.shape[1]
-    if step.operation == "Reshape":
-        if _integers(fixed[1]) != [-1, size] or registers[0] != 0:
-            raise InvalidProgram(where, f"must flatten the observations to [-1, {size}]")
-        return size
-    if step.operation == "Mean":
-        if _integers(fixed[1]) not in (1, -1, [1], [-1]):
-            raise InvalidProgram(where, "must take the mean over axis 1")
-        _check_rows(where, fixed[:1])
-        return 1
+        matrix, (*outer, width) = fixed[1], given[0]
+        if outer or matrix is None or matrix.dtype.kind != "f" or matrix.ndim != 2 or len(matrix) != width:
+            raise InvalidProgram(where, f"needs a constant matrix of {width} rows, and multiplies shape {given[0]}")
+        return (matrix.shape[1],)
+    if step.operation == "Conv2D":
+        return _convolved_shape(where, given[0], fixed[1], _integers(fixed[2]))
     if step.operation == "ConcatV2":
-        if _integers(fixed[2]) not in (1, -1):
-            raise InvalidProgram(where, "must concatenate along axis 1")
-        _check_rows(where, fixed[:2])
-        return widths[registers[0]] + widths[registers[1]]
-    assert step.operation in _UNARY | _BINARY, step.operation
-    _check_rows(where, fixed)
-    found = {widths[register] for register in registers}
-    if len(found - {1}) > 1:
-        raise InvalidProgram(where, f"combines rows of {sorted(found)} numbers")
-    return max(found)
+        _check_rows(where, fixed[1:2])
+        if _integers(fixed[2]) not in (1, -1) or [len(shape) for shape in given[:2]] != [1, 1]:
+            raise InvalidProgram(where, "must concatenate rows, along axis 1")
+        return (given[0][0] + given[1][0],)
+    numbers, axes = _integers(fixed[1]), len(given[0]) + 1
+    listed = numbers if isinstance(numbers, list) else [numbers]
+    if step.operation == "Reshape":
+        sizes = listed[1:]
+        whole = all(isinstance(size, int) and size > 0 for size in sizes) and math.prod(sizes) == math.prod(given[0])
+        if listed[0] != -1 or not whole or not 1 <= len(sizes) <= DEEPEST:
+            raise InvalidProgram(where, f"must keep the {math.prod(given[0])} numbers of each observation together")
+        return tuple(sizes)
+    if step.operation == "Transpose":
+        if axes > 2 and listed[0] == 0 and sorted(listed) == [*range(axes)]:
+            return tuple(given[0][axis - 1] for axis in listed[1:])
+        raise InvalidProgram(where, "would make rows of columns")
+    assert step.operation == "Mean", step.operation
+    if sorted(axis + axes * (axis < 0) if isinstance(axis, int) else -1 for axis in listed) != [*range(1, axes)]:
+        raise InvalidProgram(where, "must take the mean over all numbers of an observation, from axis 1 to the last")
+    return (1,) * len(given[0])
+
+
+def _broadcast_shape(where: str, given: Sequence[_Shape], fixed: Sequence[np.ndarray | None]) -> _Shape:
+    """Return the shape of an operation on each number: one number, or a constant for the last axes, is repeated."""
+    largest = max(given, key=lambda shape: (len(shape), math.prod(shape)))
+    for shape, array in zip(given, fixed, strict=True):
+        own = list(shape)
+        while array is not None and own[:1] == [1]:
+            del own[0]
+        repeated = len(own) == len(largest) and math.prod(own) == 1 if array is None else own == [*largest][-len(own) :]
+        if own and shape != largest and not repeated:
+            raise InvalidProgram(where, f"combines numbers of shapes {given[0]} and {given[-1]}")
+    return largest
+
+
+def _convolved_shape(where: str, images: _Shape, filters: np.ndarray | None, how: Any) -> _Shape:
+    floats = filters is not None and filters.dtype.kind == "f" and filters.ndim == 4
+    if filters is None or not floats or len(images) != 3 or images[2] != filters.shape[2]:
+        raise InvalidProgram(where, f"needs images (height, width, channels) and filters for them, and sees {images}")
+    strides = how[:2] if isinstance(how, list) and len(how) == 3 and how[2] in (0, 1) else [0]
+    if not all(isinstance(stride, int) and 1 <= stride <= LARGEST for stride in strides):
+        raise InvalidProgram(where, "needs two strides of at least 1, and 1 for zeros around images or else 0")
+    (above, below, high), (left, right, broad) = standalone.positions(images[:2], filters.shape, how)
+    if min(high, broad) < 1:
+        raise InvalidProgram(where, f"has filters of {filters.shape[:2]}, larger than its images")
+    padded = (images[0] + above + below) * (images[1] + left + right) * images[2]
+    needed = max(padded, high * broad * filters.shape[1] * filters.shape[2])
+    if needed > MOST:
+        raise InvalidProgram(where, f"needs {needed} numbers at a time, expected at most {MOST}")
+    return high, broad, filters.shape[3]
 
 
 def _integers(array: np.ndarray | None) -> Any:
@@ -371,6 +420,6 @@ def _integers(array: np.ndarray | None) -> Any:
 def _check_rows(where: str, arrays: Sequence[np.ndarray | None]) -> None:
     """Refuse a constant of several rows: it would not broadcast against a batch, or would multiply its rows."""
     for array in arrays:
-        if array is not None and (array.dtype.kind != "f" or array.ndim > 2 or (array.ndim == 2 and len(array) != 1)):
+        if array is not None and (array.dtype.kind != "f" or (array.ndim > 1 and len(array) != 1)):
             what = f"uses an array of shape {array.shape} and dtype {array.dtype}, expected one row"
             raise InvalidProgram(where, what)

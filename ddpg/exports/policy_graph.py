@@ -49,7 +49,9 @@ TENSORFLOW_OPERATIONS: Mapping[str, Callable[..., tf.Tensor]] = {
     "Softsign": tf.nn.softsign,
     "Elu": tf.nn.elu,
     "Selu": tf.nn.selu,
+    "Conv2D": lambda x, filters, how: tf.nn.conv2d(x, filters, how[:2].tolist(), "SAME" if how[2] else "VALID"),
     "Reshape": tf.reshape,
+    "Transpose": tf.transpose,
     "ConcatV2": lambda x, y, axis: tf.concat([x, y], int(axis)),
     "Mean": lambda x, axis: tf.reduce_mean(x, axis=np.ravel(axis).tolist(), keepdims=True),
 }
@@ -73,7 +75,7 @@ class ActingPolicy(NamedTuple):
         if self.normaliser is None:
             return self.network(states)
         shape = self.network.observation_space.shape
-        # As rows: the NumPy program supports rank 2 only.
+        # As rows, which :func:`ddpg.policies.standalone.statistics` recognises.
         mean, scale = (tf.constant(array.reshape(1, -1), tf.float32) for array in self.normaliser.transformation)
         rows = states if len(shape) == 1 else tf.reshape(states, [-1, mean.shape[1]])
         scaled = tf.minimum(tf.maximum((rows - mean) * scale, -CLIP), CLIP)

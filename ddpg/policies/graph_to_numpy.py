@@ -1,8 +1,8 @@
 """Lower a network's TensorFlow graph to a NumPy program, so that acting does not pay for a session call.
 
 A network is described only once, by the TensorFlow ops that it builds; this module walks them from the output back to
-the input. If an op has no translation (a convolution, for example), it raises :class:`UnsupportedOp`, and the caller
-runs the graph in its session instead.
+the input. If an op has no translation (pooling, for example), it raises :class:`UnsupportedOp`, and the caller runs the
+graph in its session instead.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,9 @@ _REQUIRED: dict[str, dict[str, Any]] = {
     "BiasAdd": {"data_format": b"NHWC"},
 }
 
+_RESHAPED = ("Reshape", "Squeeze", "ExpandDims")
+_PADDINGS = {b"VALID": 0, b"SAME": 1}  # as numbers of the operation Conv2D
+
 _ELEMENTWISE = {"AddV2", "Sub", "Mul", "RealDiv", "Neg", "Square", "Sqrt", "Rsqrt"}
 
 # The constant with which an op does nothing, as when actions are scaled from [-1, 1] to [-1, 1]; such ops are dropped.
@@ -28,11 +31,11 @@ _NEUTRAL = {"Mul": 1, "AddV2": 0}
 
 
 class UnsupportedOp(Exception):
-    """An op has no counterpart in NumPy; the text is its type, such as ``Conv2D``."""
+    """An op has no counterpart in NumPy; the text is its type, such as ``MaxPool``."""
 
 
 def lower_to_numpy(
-    output: tf.Tensor, sources: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+    output: tf.Tensor, sources: Sequence[tf.Tensor], variables: Sequence[tf.Variable], images: bool = True
 ) -> tuple[NumpyProgram, list[int]]:
     """Translate the graph between ``sources`` and ``output``.
 
@@ -40,6 +43,7 @@ def lower_to_numpy(
         output: ``[B, A]``.
         sources: the placeholders from which it is computed, in the order of the program's inputs.
         variables: those that the graph reads, and maybe others.
+        images: whether to translate what is computed of images before they are flattened, such as convolutions.
 
     Returns:
         The program, without values, and the index in ``variables`` of each one whose value it loads.
@@ -47,7 +51,7 @@ def lower_to_numpy(
     Raises:
         UnsupportedOp: if some op has no translation.
     """
-    translation = _NumpyLowering(sources)
+    translation = _NumpyLowering(sources, images)
     result = translation.visit(output)
     program = NumpyProgram(
         translation.steps,
@@ -64,8 +68,8 @@ def lower_to_numpy(
 class _NumpyLowering:
     """The program so far; registers are numbered in the order of their creation, beginning with the sources."""
 
-    def __init__(self, sources: Sequence[tf.Tensor]):
-        self.size = len(sources)
+    def __init__(self, sources: Sequence[tf.Tensor], images: bool):
+        self.size, self._images = len(sources), images
         self.constants: dict[int, np.ndarray] = {}
         self.handles: dict[int, tf.Tensor] = {}
         self._registers = {source.name: register for register, source in enumerate(sources)}
@@ -98,8 +102,10 @@ class _NumpyLowering:
             return self._step(
                 "Maximum", (value, self._step("Mul", (value, self._number(tensor, alpha)), tensor)), tensor
             )
-        if operation.type == "Transpose" and np.array_equal(tf.get_static_value(operation.inputs[1]), [1, 0]):
-            return self._step("Transpose", (self.visit(operation.inputs[0]),), tensor)
+        if operation.type == "Transpose":
+            return self._transposed(tensor, self.visit(operation.inputs[0]), tf.get_static_value(operation.inputs[1]))
+        if operation.type == "Conv2D":
+            return self._convolution(tensor)
         if operation.type == "Pow":
             return self._power(tensor)
         if (columns := _columns(tensor)) is not None:
@@ -111,13 +117,16 @@ class _NumpyLowering:
             return self.visit(rows)
         if operation.type == "Reshape" and _is_vector_as_row(tensor):
             return self.visit(operation.inputs[0])
+        if (sizes := _sizes_after_reshape(tensor)) is not None:
+            shape = self._constant(tensor, np.array(sizes, np.int32))
+            return self._step("Reshape", (self.visit(operation.inputs[0]), shape), tensor)
         required = _REQUIRED.get(operation.type, {})
         if operation.type not in OPERATIONS or any(operation.get_attr(name) != v for name, v in required.items()):
             raise UnsupportedOp(operation.type)
         inputs = tuple(self.visit(source) for source in operation.inputs)
         if operation.type == "MatMul":
             inputs = tuple(
-                self._step("Transpose", (place,), tensor) if operation.get_attr(name) else place
+                self._transposed(tensor, place, [1, 0]) if operation.get_attr(name) else place
                 for place, name in zip(inputs, ("transpose_a", "transpose_b"), strict=True)
             )
         if operation.type == "ConcatV2":
@@ -127,6 +136,22 @@ class _NumpyLowering:
             if self._shapes[kept] == tensor.shape and np.all(self.constants.get(other, np.nan) == neutral):
                 return kept
         return self._step(operation.type, inputs, tensor)
+
+    def _transposed(self, tensor: tf.Tensor, place: int, order: Sequence[int] | None) -> int:
+        if order is None:
+            raise UnsupportedOp("Transpose")
+        return self._step("Transpose", (place, self._constant(tensor, np.array(order, np.int32))), tensor)
+
+    def _convolution(self, tensor: tf.Tensor) -> int:
+        operation = tensor.op
+        (images, filters), strides = operation.inputs, operation.get_attr("strides")
+        padding = _PADDINGS.get(operation.get_attr("padding"))
+        if operation.get_attr("data_format") != b"NHWC" or padding is None or images.shape[3] != filters.shape[2]:
+            raise UnsupportedOp("Conv2D with channels first or in groups, or with zeros added by hand")
+        if {*operation.get_attr("dilations")} != {1}:
+            raise UnsupportedOp("Conv2D with dilated filters")
+        how = self._constant(tensor, np.array([*strides[1:3], padding], np.int32))
+        return self._step("Conv2D", (self.visit(images), self.visit(filters), how), tensor)
 
     def _power(self, tensor: tf.Tensor) -> int:
         """Multiply: the program has no powers."""
@@ -152,7 +177,8 @@ class _NumpyLowering:
         # The program stores a vector [n] as a row [1, n]. That broadcasts with matrices as the vector does, and
         # elementwise ops of vectors alone give the same numbers.
         vectors = operation in _ELEMENTWISE and all((self._shapes[place].rank or 0) <= 1 for place in inputs)
-        if tensor.shape.rank != 2 and not (tensor.shape.rank == 1 and vectors):
+        rank = tensor.shape.rank or 0
+        if not ((rank == 1 and vectors) or rank == 2 or (rank > 2 and self._images)):
             raise UnsupportedOp(tensor.op.type)
         self.steps.append(ProgramStep(operation, inputs, self._new(tensor)))
         return self.size - 1
@@ -177,6 +203,20 @@ def _restored_rows(tensor: tf.Tensor) -> tf.Tensor | None:
         source = source.op.inputs[0]
     same = source.shape.rank == 2 and tensor.shape.rank == 2 and source.shape[1] == tensor.shape[1]
     return source if same and tensor.shape[1] is not None else None
+
+
+def _sizes_after_reshape(tensor: tf.Tensor) -> list[int] | None:
+    """Return the shape that an op reshapes to, with -1 for the number of rows; ``None`` if it does something else."""
+    operation = tensor.op
+    known = operation.type in _RESHAPED
+    if operation.type == "StridedSlice":  # x[..., None]
+        given = [tf.get_static_value(value) for value in operation.inputs[1:]]
+        index = () if any(value is None for value in given) else strided_index(operation, *given)
+        known = None in index and all(part in (None, ...) or part == slice(None, None, 1) for part in index)
+    if not known or tensor.shape.rank is None:
+        return None
+    sizes = [-1 if size is None else size for size in tensor.shape.as_list()]
+    return sizes if sizes.count(-1) <= 1 else None
 
 
 def _is_vector_as_row(tensor: tf.Tensor) -> bool:

@@ -156,7 +156,7 @@ def make_policy(
         states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
         actions = network(states)
     try:
-        program, loaded = lower_to_numpy(actions, [states], network.acting_variables)
+        program, loaded = lower_to_numpy(actions, [states], network.acting_variables, images=False)
     except UnsupportedOp:
         policy = SessionPolicy(session, states, actions, normaliser)
         compiles = compiles and not tf.config.list_physical_devices("GPU")

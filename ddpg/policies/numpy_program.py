@@ -9,12 +9,13 @@ vectorised exponentials differ. In a chaotic simulation, such as a running cheet
 enough to change the outcome.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ddpg.policies.standalone import OPERATIONS
+from ddpg.policies.standalone import OPERATIONS, convolution
 
 _TRANSCENDENTAL = ("Tanh", "Sigmoid", "Softplus", "Elu", "Selu")
 
@@ -48,8 +49,7 @@ class NumpyProgram:
         registers: the constants and the variables' values, by register; :meth:`load` replaces the list.
     """
 
-    # Exported policies have no Transpose: only weights may be transposed, and `folded` computes that.
-    operations: ClassVar[Mapping[str, Callable[..., Any]]] = OPERATIONS | {"Transpose": np.transpose}
+    operations: ClassVar[Mapping[str, Callable[..., Any]]] = OPERATIONS
 
     def __init__(
         self,
@@ -176,6 +176,7 @@ class PortableProgram(NumpyProgram):
     operations: ClassVar = {
         **NumpyProgram.operations,
         "MatMul": _product,
+        "Conv2D": functools.partial(convolution, product=_product),
         **{name: _rounded(OPERATIONS[name]) for name in _TRANSCENDENTAL},
     }
 

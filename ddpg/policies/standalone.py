@@ -36,6 +36,38 @@ def _sigmoid(x):
     return np.where(x >= 0, np.float32(1), decay) / (1 + decay)
 
 
+def positions(sizes, reach, how):
+    """Return, down and across, the zeros before and after an image and the number of positions of a filter in it.
+
+    ``sizes`` and ``reach`` are heights and widths; ``how`` is the stride down, the stride across, and 1 if zeros
+    surround the images (TensorFlow's SAME) or 0 (VALID).
+    """
+    found = []
+    for axis in range(2):
+        size, length, stride = sizes[axis], reach[axis], how[axis]
+        missing = max((-(-size // stride) - 1) * stride + length - size, 0) if how[2] else 0
+        found.append((missing // 2, missing - missing // 2, (size + missing - length) // stride + 1))
+    return found
+
+
+def convolution(images, filters, how, product=np.matmul):
+    """Return the convolution ``[B, y, x, n]`` of images ``[B, height, width, c]`` with filters ``[h, w, c, n]``.
+
+    One row of the filters at a time: the patches that all their rows see would take h times the memory.
+    """
+    (tall, wide, channels, number), (down, across, same) = filters.shape, map(int, how)
+    (above, below, high), (left, right, broad) = positions(images.shape[1:3], (tall, wide), (down, across, same))
+    images = np.pad(images, [(0, 0), (above, below), (left, right), (0, 0)], mode="constant")
+    images = np.ascontiguousarray(images)  # then the numbers that a row of a filter sees are beside each other
+    total: Any = 0
+    for row in range(tall):
+        seen = images[:, row : row + (high - 1) * down + 1 : down]
+        shape, apart = (len(images), high, broad, wide * channels), (*seen.strides[:2], across * seen.strides[2])
+        patches = np.lib.stride_tricks.as_strided(seen, shape, (*apart, seen.strides[3]), writeable=False)
+        total = total + product(patches.reshape(-1, wide * channels), filters[row].reshape(-1, number))
+    return total.reshape(len(images), high, broad, number)
+
+
 def _each(function):
     """Return a function of arrays that calls one of the standard library on each number."""
     return lambda x: np.fromiter(map(function, np.ravel(x).tolist()), x.dtype, x.size).reshape(x.shape)
@@ -62,7 +94,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     "Selu": _selu,
+    "Conv2D": convolution,
     "Reshape": lambda x, shape: np.reshape(x, shape),
+    "Transpose": lambda x, order: np.transpose(x, order),
     "ConcatV2": lambda x, y, axis: np.concatenate((x, y), axis=int(axis)),
     "Mean": lambda x, axis: np.mean(x, axis=tuple(np.atleast_1d(axis)), keepdims=True),
 }

@@ -140,7 +140,7 @@ def test_act_py_agrees_with_load_policy(name, exported):
 def test_act_py_is_a_short_copy_of_the_standalone_module(exported):
     text = (exported["box"][0] / "act.py").read_bytes()
     assert text == Path(standalone.__file__).read_bytes()
-    assert len(text.splitlines()) <= 240
+    assert len(text.splitlines()) <= 280
     ast.parse(text, feature_version=(3, 7))  # the oldest Python that the page on exports names for robots
 
 

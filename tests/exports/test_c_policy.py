@@ -9,12 +9,13 @@ import c_compilers
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 from action_spaces import BOX, MOVES, PARTS, UNBOUNDED
 from agent_options import SMALL_UPDATE, WITHOUT_SLOTS_AND_TARGETS
 from refusals import refuses
 
 import ddpg
-from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv, mlp
 from ddpg.cli.main import main
 from ddpg.errors import brief
 from ddpg.exports import c_network, c_policy, policy_file
@@ -34,6 +35,14 @@ CASES = {
     "without parameters": (UNBOUNDED, gym.spaces.OneOf((PARTS[1], PARTS[1])), {}),
     "residual": (UNBOUNDED, BOX, {"block": "residual", "hidden": (12, 12)}),
     "discrete": (gym.spaces.Box(0, 255, (2, 5), np.uint8), gym.spaces.Discrete(4, start=-1), {"activation": "selu"}),
+    "images": (
+        *(gym.spaces.Box(0, 255, (2, 9, 10, 3), np.uint8), BOX),
+        {"network": "conv", "norm": "layer", "hidden": (9,)},
+    ),
+    "valid": (
+        *(gym.spaces.Box(0, 255, (13, 11), np.uint8), gym.spaces.Discrete(3)),
+        {"layers": conv(((5, 4, 3), (6, 2, 1)), (9,), padding="valid")},
+    ),
     "256-256": (gym.spaces.Box(-5, 5, (17,)), gym.spaces.Box(-1, 1, (6,)), {"hidden": (256, 256)}),
 }
 COMPILERS = c_compilers.compilers()
@@ -60,10 +69,13 @@ def slow_after_first(backends):
 def make_agent(name):
     """Return an agent with outputs of size 1 that depend on all layers; with inverting, some exceed the bounds."""
     observation_space, action_space, options = CASES[name]
+    options, networks = dict(options), {}
+    if "layers" in options:
+        networks["q_network"] = options.pop("layers")
     kind, schema = (DQN, DQNConfig) if isinstance(action_space, gym.spaces.Discrete) else (DDPG, DDPGConfig)
     small = SMALL_UPDATE if kind is DDPG and "block" not in options else WITHOUT_SLOTS_AND_TARGETS
     config = schema(**{"hidden": (20, 9), "jit": False, "output_init": "fan_in", **options, **small})
-    agent = kind((observation_space, action_space), config, seed=0)
+    agent = kind((observation_space, action_space), config, seed=0, **networks)
     if agent.memory.observations is not None:
         agent.memory.observations.update(np.float32(states(name, 50) * 3 + 1))
     if options.get("bounding") == "inverting":
@@ -135,7 +147,8 @@ def test_actions_for_a_thousand_observations(name, backend, folder, tmp_path):
     found = evaluate(backend, copy_export(exported(name, folder), tmp_path), agent, observations)
     expected = agent.predict(observations)[0]
     outputs = agent.policy(np.float32(observations))
-    scale = 1 if isinstance(agent.actions, (BoxActions, ParameterisedActions)) else max(1, np.abs(outputs).max())
+    discrete = not isinstance(agent.actions, (BoxActions, ParameterisedActions))
+    scale = max(1, np.abs(outputs).max()) if discrete else 1
     assert np.abs(np.clip(found.outputs / scale, -1, 1) - np.clip(outputs / scale, -1, 1)).max() < 1e-5
     if isinstance(agent.actions, BoxActions):
         low, high = agent.actions.bounds
@@ -144,7 +157,7 @@ def test_actions_for_a_thousand_observations(name, backend, folder, tmp_path):
         assert (found.numbers <= high).all()
         assert ((np.abs(outputs) > 1).any()) == (name == "inverting")
         return
-    scores = outputs if name == "discrete" else np.clip(outputs[:, : agent.actions.scores], -1, 1)
+    scores = outputs if discrete else np.clip(outputs[:, : agent.actions.scores], -1, 1)
     start = getattr(agent.action_space[0] if name == "parameterised" else agent.action_space, "start", 0)
     best = np.sort(scores, axis=1)
     clear = best[:, -1] - best[:, -2] > 1e-4 * scale  # of two almost equal scores, either choice is right
@@ -156,8 +169,9 @@ def test_actions_for_a_thousand_observations(name, backend, folder, tmp_path):
         assert np.abs((found.numbers - parameters) / (high - low) * 2).max() < 1e-5
 
 
-# "parameterised" is inverting, too; one choice of "one of" has no parameters; of the widest the actions are compared.
-LIKE_OTHERS = ("inverting", "without parameters", "256-256")
+# "parameterised" is inverting, too; one choice of "one of" has no parameters; of the widest the actions are compared,
+# and convolutions of all sizes are compiled further below.
+LIKE_OTHERS = ("inverting", "without parameters", "valid", "256-256")
 
 
 @pytest.mark.parametrize("compiler", slow_after_first(COMPILERS))
@@ -298,7 +312,7 @@ def test_the_self_test_detects_a_missing_nan_check(name, compiler, folder, tmp_p
     assert "NaN" in done.stdout
 
 
-ELEMENTWISE = sorted(OPERATIONS.keys() - {"MatMul", "Reshape", "ConcatV2", "Mean"})
+ELEMENTWISE = sorted(OPERATIONS.keys() - {"MatMul", "Conv2D", "Reshape", "Transpose", "ConcatV2", "Mean"})
 
 
 def test_every_elementwise_operation_has_a_c_expression():
@@ -342,17 +356,63 @@ def test_every_operation_agrees_with_numpy(backend, tmp_path):
     path = tmp_path / "policy"
     test = policy_file.SelfTest(checks, program(checks), 1e-5)
     run = c_policy.write(path, program, space, actions, test)
-    outputs = lower_to_c(program, 11).outputs(observations)
+    outputs = lower_to_c(program, (11,)).outputs(observations)
     np.testing.assert_array_equal(run(observations)["actions"], np.clip(outputs, -1, 1))
     if backend is not None:
         outputs = c_compilers.acted(path, backend, actions, observations).outputs
     np.testing.assert_allclose(outputs, expected, rtol=2e-6, atol=1e-6)
 
 
+@functools.cache
+def every_convolution():
+    """Return a program that joins convolutions of one image (3 channels, 7 x 5) of different sizes and strides.
+
+    A filter larger than the image, zeros on no side, one side and all sides, and positions with gaps between them.
+    """
+    rng, steps, constants, rows = np.random.default_rng(5), [ProgramStep("Transpose", (0, 1), 10)], {}, []
+    constants[1], constants[2] = np.array([0, 2, 3, 1]), np.array(1)
+    sizes = [(3, 3), (2, 2), (9, 8), (4, 3), (1, 1)]
+    for size, how in zip(sizes, [(2, 2, 1), (1, 3, 1), (3, 2, 1), (2, 1, 0), (4, 2, 0)], strict=True):
+        first = 10 + len(steps) + len(constants)
+        constants |= {first: rng.normal(size=(*size, 3, 4)).astype(np.float32), first + 1: np.array(how)}
+        constants[first + 2] = rng.normal(size=4).astype(np.float32)
+        steps.append(ProgramStep("Conv2D", (10, first, first + 1), first + 3))
+        steps.append(ProgramStep("BiasAdd", (first + 3, first + 2), first + 4))
+        width = int(np.prod(OPERATIONS["Conv2D"](np.zeros((1, 7, 5, 3)), constants[first], how).shape))
+        constants[first + 5] = np.array([-1, width])
+        steps.append(ProgramStep("Reshape", (first + 4, first + 5), first + 6))
+        rows.append(first + 6)
+    result, size = rows[0], 100
+    for row in rows[1:]:
+        steps.append(ProgramStep("ConcatV2", (result, row, 2), size))
+        result, size = size, size + 1
+    return NumpyProgram(steps, size, constants, [], [0], result)
+
+
+@pytest.mark.parametrize("backend", slow_after_first(BACKENDS))
+@pytest.mark.parametrize("quantize", [None, pytest.param("int8", marks=pytest.mark.slow)])
+def test_every_size_of_convolutions_agrees_with_numpy(quantize, backend, tmp_path):
+    program, space = every_convolution(), gym.spaces.Box(-1, 1, (3, 7, 5))
+    observations = np.random.default_rng(0).uniform(-1, 1, (50, 3, 7, 5)).astype(np.float32)
+    lowered = lower_to_c(program, space.shape, quantize)
+    expected = program(observations) if quantize is None else lowered.outputs(observations)
+    actions = make_actions(gym.spaces.Box(-1, 1, (expected.shape[1],)))
+    checks = policy_file.check_observations(space)
+    c_policy.write(
+        *(tmp_path / "policy", program, space, actions),
+        *(policy_file.SelfTest(checks, program(checks), 1e-5), quantize),
+    )
+    outputs = lowered.outputs(observations)
+    if backend is not None:
+        options = SANITIZERS if backend in SANITIZING else ()
+        outputs = c_compilers.acted(tmp_path / "policy", backend, actions, observations, options).outputs
+    np.testing.assert_allclose(outputs, expected, rtol=2e-6, atol=5e-6)
+
+
 def test_the_source_holds_the_exact_weights_and_needs_only_the_c_library(folder):
     for name in CASES:
         text = (exported(name, folder) / "policy.c").read_text()
-        program = lower_to_c(numpy_program(ActingPolicy.of(make_agent(name))), int(np.prod(CASES[name][0].shape)))
+        program = lower_to_c(numpy_program(ActingPolicy.of(make_agent(name))), CASES[name][0].shape)
         constants = read_arrays(text)
         assert {"weights_0", "bias_0", "test_outputs"} <= constants.keys()
         for key, array in program.arrays.items():
@@ -592,9 +652,14 @@ def test_unknown_quantizations_are_refused(arguments, message, tmp_path):
 def test_unsupported_networks_and_spaces_are_refused_by_name(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     config = DDPGConfig(hidden=(8,), jit=False, **WITHOUT_SLOTS_AND_TARGETS)
-    agent = DDPG((images, BOX), config, 0, actor_network=conv(((4, 3, 2),), (8,)))
-    with refuses(UsageError, "format='c' Conv2D savedmodel"):
-        agent.export(tmp_path / "policy", "c")
+
+    def pooled(states):
+        return mlp((8,))(tf.nn.max_pool2d(states, 2, 2, "SAME"))
+
+    agent = DDPG((images, BOX), config, 0, actor_network=pooled)
+    for kind in ("c", "numpy"):
+        with refuses(UsageError, f"format='{kind}' MaxPool savedmodel"):
+            agent.export(tmp_path / "policy", kind)
     far = gym.spaces.Discrete(3, start=2**31)
     agent = DQN((UNBOUNDED, far), DQNConfig(hidden=(4,), jit=False, **WITHOUT_SLOTS_AND_TARGETS), 0)
     with refuses(UsageError, f"format='c' {far} int"):

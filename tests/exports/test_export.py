@@ -175,7 +175,7 @@ def test_a_normalising_policy_is_compared_on_typical_observations(tmp_path):
     agent = make_kelvin_agent()
     difference = exporting.export(tmp_path / "int8", "c", exporting.ActingPolicy.of(agent), "int8")
     states = np.float32(300 + 5 * np.random.default_rng(1).normal(size=(500, 3)))
-    lowered = lower_to_c(policy_graph.numpy_program(exporting.ActingPolicy.of(agent)), 3, "int8")
+    lowered = lower_to_c(policy_graph.numpy_program(exporting.ActingPolicy.of(agent)), (3,), "int8")
     real = np.abs(lowered.outputs(states) - agent.policy(states)).max()
     assert real / 3 < difference < 3 * real
     policy = standalone.load(agent.export(tmp_path / "policy"))
@@ -466,7 +466,7 @@ def test_zeros_and_ones_are_compared(tmp_path):
     spaces = gym.spaces.Box(0, 1, (16,), np.int64), gym.spaces.Discrete(4)
     agent = DQN(spaces, DQNConfig(hidden=(32, 32), output_init="fan_in"), seed=0)
     acting = exporting.ActingPolicy.of(agent)
-    lowered = lower_to_c(policy_graph.numpy_program(acting), 16, "int8")
+    lowered = lower_to_c(policy_graph.numpy_program(acting), (16,), "int8")
     states = np.eye(16, dtype=np.float32)
     real = np.abs(lowered.outputs(states) - agent.policy(states)).max()
     assert exporting.export(tmp_path / "int8", "c", acting, "int8") > real / 3

@@ -6,7 +6,7 @@ from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.exports import policy_file
-from ddpg.exports.policy_file import result_width
+from ddpg.exports.policy_file import register_shapes, result_width
 from ddpg.policies.numpy_program import ProgramStep
 from ddpg.policies.standalone import OPERATIONS
 
@@ -28,7 +28,74 @@ def test_widths_by_hand():
 
 
 def test_every_operation_has_a_shape_rule():
-    assert policy_file._UNARY | policy_file._BINARY | {"MatMul", "Reshape", "ConcatV2", "Mean"} == set(OPERATIONS)
+    others = {"MatMul", "Conv2D", "Reshape", "Transpose", "ConcatV2", "Mean"}
+    assert policy_file._UNARY | policy_file._BINARY | others == set(OPERATIONS)
+
+
+IMAGE = (3, 8, 6)  # channels in front
+ORDER, SAME = np.array([0, 2, 3, 1]), np.array([2, 3, 1])  # strides 2 and 3, with zeros around the image
+FILTERS, CHANNELS = np.ones((3, 3, 3, 5), np.float32), np.ones((1, 5), np.float32)
+
+
+def test_shapes_of_images_by_hand():
+    """8 x 6 pixels become 4 x 2 positions of 5 filters; their mean is one number, and they are 40 in a row."""
+    steps = [
+        ProgramStep("Transpose", (0, 1), 10),
+        ProgramStep("Conv2D", (10, 2, 3), 11),
+        ProgramStep("BiasAdd", (11, 4), 12),
+        ProgramStep("Mean", (12, 5), 13),
+        ProgramStep("Sub", (12, 13), 14),
+        ProgramStep("Reshape", (14, 6), 15),
+    ]
+    arrays = {1: ORDER, 2: FILTERS, 3: SAME, 4: CHANNELS, 5: np.array([1, 2, -1]), 6: np.array([-1, 40])}
+    shapes, images = register_shapes(steps, arrays, IMAGE), (4, 2, 5)
+    assert [shapes[register] for register in range(10, 16)] == [(8, 6, 3), images, images, (1, 1, 1), images, (40,)]
+    assert result_width(steps, arrays, IMAGE, 15) == 40
+
+
+@pytest.mark.parametrize(
+    ("step", "array", "message"),
+    [
+        (ProgramStep("Transpose", (0, 1), 3), np.array([1, 0, 2, 3]), "columns"),
+        (ProgramStep("Transpose", (0, 1), 3), np.array([0, 1, 1, 2]), "columns"),
+        (ProgramStep("Reshape", (0, 1), 3), np.array([-1]), "Reshape 144"),
+        (ProgramStep("Reshape", (0, 1), 3), np.array([-1, 48]), "Reshape 144"),
+        (ProgramStep("Mean", (0, 1), 3), np.array([1, 2]), "Mean axis 1"),
+        (ProgramStep("Mean", (0, 1), 3), np.array([1, 1, 2]), "Mean axis 1"),
+        (ProgramStep("AddV2", (0, 1), 3), np.ones((1, 8, 1), np.float32), "combines (3, 8, 6) (8, 1)"),
+        (ProgramStep("AddV2", (0, 1), 3), np.ones((3, 8, 6), np.float32), "row"),
+        (ProgramStep("MatMul", (0, 1), 3), np.ones((6, 2), np.float32), "MatMul (3, 8, 6)"),
+        (ProgramStep("ConcatV2", (0, 0, 1), 3), np.array(1), "ConcatV2 axis 1"),
+        (ProgramStep("Conv2D", (0, 1, 4), 3), FILTERS, "Conv2D (3, 8, 6)"),
+        (ProgramStep("Conv2D", (0, 1, 4), 3), np.ones((3, 3, 6), np.float32), "Conv2D"),
+        (ProgramStep("Conv2D", (0, 1, 1), 3), np.ones((3, 3, 6, 1), np.float32), "Conv2D strides"),
+        (ProgramStep("Conv2D", (0, 1, 5), 3), np.ones((4, 3, 6, 1), np.float32), "Conv2D (4, 3)"),
+        (ProgramStep("Conv2D", (0, 1, 6), 3), np.ones((3, 3, 6, 1), np.float32), "Conv2D strides"),
+        (ProgramStep("Conv2D", (0, 1, 7), 3), np.ones((3, 3, 6, 1), np.float32), "Conv2D strides"),
+    ],
+    ids=lambda value: value.operation if isinstance(value, ProgramStep) else "",
+)
+def test_inconsistent_steps_on_images_are_refused(step, array, message):
+    others = {4: SAME, 5: np.array([1, 1, 0]), 6: np.array([0, 1, 1]), 7: np.array([1, 1, 2])}
+    with refuses(UsageError, message):
+        register_shapes([step], {1: array, **others}, IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("image", "filters"),
+    [((1 << 20, 1, 1), (1, 1 << 20)), ((1, 1 << 20, 1), (1 << 20, 1)), ((1000, 1000, 1), (1, 1 << 10))],
+    ids=["wider", "higher", "patches"],
+)
+def test_a_convolution_that_needs_much_memory_is_refused(image, filters):
+    """Such filters and images are a few megabytes, and the zeros around them, or all patches, gigabytes."""
+    steps, arrays = [ProgramStep("Conv2D", (0, 1, 2), 3)], {1: np.ones((*filters, 1, 1), np.float32)}
+    with refuses(UsageError, f"numbers {policy_file.MOST}"):
+        register_shapes(steps, arrays | {2: np.array([1, 1, 1])}, image)
+
+
+def test_a_result_of_images_is_refused():
+    with refuses(UsageError, "result (3, 8, 6)"):
+        result_width([ProgramStep("Neg", (0,), 1)], {}, IMAGE, 1)
 
 
 @pytest.mark.parametrize(

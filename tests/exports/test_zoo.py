@@ -153,7 +153,10 @@ def test_a_tensorflow_operation_agrees_with_numpy(name):
     rng = np.random.default_rng(0)
     x, y = (rng.uniform(0.5, 2, (3, 4)).astype(np.float32) for _ in range(2))
     x = x if name in ("Sqrt", "Rsqrt") else x - 1.2
+    x = x.reshape(1, 3, 2, 2) if name in ("Conv2D", "Transpose") else x
     second = {
+        "Conv2D": [y.reshape(2, 1, 2, 3), np.array([2, 1, 1])],
+        "Transpose": [np.array([0, 2, 1, 3])],
         "MatMul": [y.T.copy()],
         "Reshape": [np.array([-1, 6])],
         "ConcatV2": [y, np.array(1)],

@@ -117,11 +117,14 @@ def test_every_recipe(recipe):
 
 
 def test_every_operation_of_the_numpy_program_can_be_compiled():
-    """Compile each alone, with a constant: an unsupported one would silently act with the slower NumPy."""
+    """Compile each alone, with a constant: an unsupported one would silently act with the slower NumPy.
+
+    Except for those of images, on which a network acts by code that is compiled from its graph.
+    """
     row, constant = np.float32([[0.5, 1, 2]]), np.float32([[4, 4, 4]])
     second = {"Reshape": np.int32([-1, 3]), "Mean": np.int32(1), "MatMul": np.ones((3, 2), np.float32)}
     unary = {"Neg", "Square", "Sqrt", "Rsqrt", "Tanh", "Erf", "Erfc", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu"}
-    for operation in OPERATIONS:
+    for operation in OPERATIONS.keys() - {"Conv2D", "Transpose"}:
         inputs = (0,) if operation in unary else (0, 1, 2) if operation == "ConcatV2" else (0, 1)
         constants = {1: second.get(operation, constant), 2: np.int32(-1)}
         program = NumpyProgram([ProgramStep(operation, inputs, 3)], 4, constants, [], [0], 3)
