@@ -79,7 +79,7 @@ class DDPG(OffPolicyAgent):
         self.actor, self.critics = self.symbolic_update.actor, self.symbolic_update.critics
         self.critic = self.symbolic_update.critic
         self._squashed = self.actor.bounding.head is tanh_head
-        if self.config.parameter_noise > 0 and self.exploring_policy.program is None:
+        if self.config.parameter_noise > 0 and self.exploring_policy.in_numpy() is None:
             raise UsageError(
                 f"parameter_noise={self.config.parameter_noise} disturbs a NumPy copy of the actor's weights, and this "
                 "actor has an op that NumPy has no counterpart for; leave it at 0, or take other layers"

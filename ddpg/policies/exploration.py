@@ -368,7 +368,7 @@ class PerturbedExploration(BoxExploration):
     def _perturbed(self, policy: Any, observations: np.ndarray) -> np.ndarray:
         actions = np.empty_like(outputs := policy(observations))
         for index in range(len(observations)):
-            disturbed = self._policies[index] or policy.perturbed(self.rng, self.sigma)
+            disturbed = self._policies[index] or policy.in_numpy().perturbed(self.rng, self.sigma)
             self._policies[index] = disturbed
             actions[index] = disturbed(observations[index : index + 1])[0]
         self._squares += float(np.mean(np.square(actions - outputs)))

@@ -1,6 +1,10 @@
-"""Act with a network's current weights: in NumPy if its graph can be lowered to it, else compiled or by a session."""
+"""Act with a network's current weights: in NumPy, on images by compiled code, else by a session.
+
+NumPy computes convolutions too, but slower than compiled code, so only worker processes and exports do.
+"""
 
 import copy
+import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -53,6 +57,10 @@ class NumpyPolicy:
         """Return μ(s), ``[B, A]``, of raw float32 observations ``[B, *observation shape]``."""
         return self.program(observations if self.normaliser is None else self.normaliser(observations))
 
+    def in_numpy(self) -> "NumpyPolicy":
+        """Return the policy itself."""
+        return self
+
     def perturbed(self, rng: np.random.Generator, sigma: float) -> "NumpyPolicy":
         """Return a copy of the policy with N(0, σ²) added to weights and biases, but not in normalization layers."""
         program = copy.copy(self.program)
@@ -66,22 +74,49 @@ class NumpyPolicy:
 
 
 class SessionPolicy:
-    """μ(s) by one cached session call: for networks with ops that have no NumPy counterpart."""
+    """μ(s) by one cached session call: for networks on images, and with ops that have no NumPy counterpart.
+
+    Args:
+        network: the network.
+        session: holds its weights.
+        states: a placeholder of observations.
+        actions: the network's output for them.
+        normaliser: as for :class:`NumpyPolicy`.
+    """
 
     program = None  # unlike a NumpyPolicy
     variables = ()
 
     def __init__(
         self,
+        network: ActingNetwork,
         session: tf.compat.v1.Session,
         states: tf.Tensor,
         actions: tf.Tensor,
         normaliser: ObservationNormalizer | None = None,
     ):
+        self._network, self._session, self._states, self._actions = network, session, states, actions
         self._call, self.normaliser = session.make_callable(actions, feed_list=[states]), normaliser
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
         """Do nothing: the session always has the current weights."""
+
+    @functools.cached_property
+    def lowered(self) -> NumpyPolicy | None:
+        """The network in NumPy, without weights; ``None`` if it has an op without a NumPy counterpart."""
+        try:
+            return _numpy_policy(self._network, self._states, self._actions, self.normaliser, images=True)
+        except UnsupportedOp:
+            return None
+
+    def in_numpy(self) -> NumpyPolicy | None:
+        """Return the same policy in NumPy with the current weights; ``None`` as for :attr:`lowered`.
+
+        Worker processes act with it, and parameter noise disturbs it.
+        """
+        if self.lowered is not None:
+            self.lowered.load(self._session.run(self.lowered.variables))
+        return self.lowered
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Return μ(s), ``[B, A]``, of raw float32 observations ``[B, *observation shape]``."""
@@ -132,6 +167,14 @@ class CompiledPolicy:
         _, (actions,) = compiled.run(1, [np.asarray(inputs)[None]])
         return actions[0]
 
+    def in_numpy(self) -> NumpyPolicy | None:
+        """Return the same policy in NumPy; see :meth:`SessionPolicy.in_numpy`."""
+        lowered = self._other.lowered
+        if lowered is not None:
+            values = {variable.name: array for variable, array in zip(self.variables, self._arrays, strict=True)}
+            lowered.load([values[variable.name] for variable in lowered.variables])
+        return lowered
+
     def _compile(self, count: int) -> CompiledUpdate:
         with self._network.graph.as_default(), v1.name_scope("compiled_acting/"):
             states = v1.placeholder(tf.float32, [count, *self._network.observation_space.shape], name="states")
@@ -150,17 +193,27 @@ def make_policy(
         network: the network.
         session: holds its weights.
         normaliser: normalises observations first; ``None``: none does.
-        compiles: whether a network with ops that have no NumPy counterpart is compiled, on a CPU.
+        compiles: whether a network on images, or with ops that have no NumPy counterpart, is compiled, on a CPU.
     """
     with network.graph.as_default(), v1.name_scope("acting/"):
         states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
         actions = network(states)
     try:
-        program, loaded = lower_to_numpy(actions, [states], network.acting_variables, images=False)
+        return _numpy_policy(network, states, actions, normaliser, images=False)
     except UnsupportedOp:
-        policy = SessionPolicy(session, states, actions, normaliser)
+        policy = SessionPolicy(network, session, states, actions, normaliser)
         compiles = compiles and not tf.config.list_physical_devices("GPU")
         return CompiledPolicy(network, policy) if compiles else policy
+
+
+def _numpy_policy(
+    network: ActingNetwork,
+    states: tf.Tensor,
+    actions: tf.Tensor,
+    normaliser: ObservationNormalizer | None,
+    images: bool,
+) -> NumpyPolicy:
+    program, loaded = lower_to_numpy(actions, [states], network.acting_variables, images)
     return NumpyPolicy(program, [network.acting_variables[index] for index in loaded], normaliser)
 
 

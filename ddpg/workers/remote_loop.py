@@ -46,8 +46,8 @@ def worker_spec_of(
             cannot be pickled.
     """
     check_options(agent.config, getattr(agent.env, "num_envs", 1))
-    program = agent.exploring_policy.program
-    if program is None:
+    policy = agent.exploring_policy.in_numpy()
+    if policy is None:
         raise UsageError(
             "workers act in NumPy, and this policy has an op that NumPy has no counterpart for; take other layers, or "
             "collector='local'"
@@ -63,7 +63,7 @@ def worker_spec_of(
     return WorkerSpec(
         make_env=make_env,
         spaces=(agent.observation_space, agent.action_space),
-        program=program,
+        program=policy.program,
         normaliser=None if agent.memory.observations is None else ObservationNormalizer(shape),
         behaviours=[worker_exploration(agent, worker, workers) for worker in range(workers)],
         actions=agent.actions,
@@ -75,10 +75,10 @@ def worker_spec_of(
 
 def current_weights(agent: OffPolicyAgent) -> list[np.ndarray]:
     """Return the arrays that workers need to act: the policy's weights, and the observation statistics, if any."""
-    program = agent.exploring_policy.program
-    assert program is not None
+    policy = agent.exploring_policy.in_numpy()
+    assert policy is not None
     statistics = {} if agent.memory.observations is None else agent.memory.observations.state()
-    return [*program.parameters(), *statistics.values()]
+    return [*policy.program.parameters(), *statistics.values()]
 
 
 def worker_exploration(agent: OffPolicyAgent, worker: int, workers: int) -> Exploration:

@@ -18,7 +18,7 @@ from ddpg.interaction.env_calls import call, close_quietly
 from ddpg.interaction.env_runner import make_env_runner
 from ddpg.interaction.spaces import same_space, spaces_of
 from ddpg.interaction.transitions import Episode, Transitions
-from ddpg.policies.exploration import Exploration
+from ddpg.policies.exploration import Exploration, single_threaded_blas
 from ddpg.policies.numpy_program import NumpyProgram
 from ddpg.replay.minibatch import stored_dtype
 from ddpg.replay.normalizers import ObservationNormalizer
@@ -234,7 +234,8 @@ class Worker:
         )
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
-        return self._program(observations if self._normaliser is None else self._normaliser(observations))
+        with single_threaded_blas():  # even for one observation: a convolution is a large product
+            return self._program(observations if self._normaliser is None else self._normaliser(observations))
 
 
 def _made(spec: WorkerSpec) -> gym.Env:

@@ -92,7 +92,6 @@ def check_options(config: AgentConfig, n_envs: int = 1) -> None:
         "overlap=True": config.overlap and "workers step their environments while the learner learns as it is",
         f"step_timeout={config.step_timeout}": config.step_timeout is not None
         and "a worker that hangs is found by its rollouts, and replaced",
-        "network='conv'": config.network == "conv" and "workers act in NumPy, which has no convolutions here",
     }
     refused = [f"{option} ({why})" for option, why in reasons.items() if why]
     if refused:

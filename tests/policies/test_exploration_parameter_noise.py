@@ -2,6 +2,7 @@
 
 import functools
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -34,6 +35,9 @@ class Shifted:
 
     def __call__(self, observations):
         return np.full((len(observations), 2), self.output, np.float32)
+
+    def in_numpy(self):
+        return self
 
     def perturbed(self, rng, sigma):
         self.drawn += 1
@@ -162,3 +166,14 @@ def test_an_invalid_state_is_refused(tmp_path):
 def test_a_network_without_a_numpy_program_is_refused():
     with refuses(UsageError, "parameter_noise 0.3"):
         DDPG(Counting(5), CONFIG.replace(activation=tf.sin))
+
+
+def test_parameter_noise_disturbs_convolutions_too():
+    spaces = gym.spaces.Box(0, 255, (6, 5), np.uint8), gym.spaces.Box(-1, 1, (2,))
+    with DDPG(spaces, CONFIG.replace(network="conv", buffer_size=50), seed=0) as agent:
+        images = np.random.default_rng(0).integers(0, 256, (1, 6, 5)).astype(np.float32)
+        before, disturbed = agent.policy.in_numpy(), agent.policy.in_numpy().perturbed(np.random.default_rng(1), 0.1)
+        weights = zip(before.program.parameters(), disturbed.program.parameters(), strict=True)
+        assert [(one != other).all() for one, other in weights] == [True] * 8  # of two convolutions and two layers
+        assert np.abs(agent.policy(images) - disturbed(images)).max() > 1e-3
+        assert np.abs(agent.policy(images) - before(images)).max() < 1e-6

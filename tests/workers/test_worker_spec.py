@@ -1,12 +1,16 @@
 """What a worker gets from the agent: its share of exploration and the policy; and the options that workers lack."""
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import Counting
+import tensorflow as tf
+from agent_options import SMALL_UPDATE
+from environments import Counting, Shaped
 from refusals import refuses
 
-from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, mlp
 from ddpg.workers.remote_loop import current_weights, worker_exploration, worker_spec_of
 from ddpg.workers.worker import RolloutRequest, Worker
 from ddpg.workers.worker_options import check_options
@@ -67,6 +71,38 @@ def test_a_worker_acts_as_the_agent_does():
         assert np.ptp(rollout.transitions.actions) > 1e-4
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_worker_acts_on_images_as_the_agent_does(jit):
+    """Its weights are those of the moment, although the agent acts in the session or by compiled code."""
+    env = partial(Shaped, gym.spaces.Box(0, 255, (2, 7, 6), np.uint8), gym.spaces.Box(-1, 1, (2,)))
+    config = DDPGConfig(network="conv", hidden=(4,), jit=jit, buffer_size=50, learning_starts=0, **SMALL_UPDATE)
+    with DDPG(env(), config, seed=3) as agent:
+        assert agent.policy.program is None
+        spec = worker_spec_of(agent, env, 1, 3, 0)
+        spec.behaviours[0]._noise.scale = np.float32(0)
+        worker = Worker(spec, 0, 0)
+        found = []
+        for version in range(2):
+            worker.load(version, current_weights(agent))
+            seen = worker.rollout(RolloutRequest(0, 0, version, 0)).transitions
+            assert seen.observations.dtype == np.uint8
+            with agent.session.as_default():
+                np.testing.assert_allclose(seen.actions, agent.actor.predict(np.float32(seen.observations)), atol=1e-6)
+            found.append(seen.actions)
+            agent.set_parameters({name: 3 * value for name, value in agent.get_parameters().items()})
+        assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
+def test_workers_without_a_numpy_program_are_refused():
+    def pooled(states):
+        return mlp((4,))(tf.nn.max_pool2d(states, 2, 2, "SAME"))
+
+    env = Shaped(gym.spaces.Box(0, 255, (6, 6, 1), np.uint8), gym.spaces.Box(-1, 1, (2,)))
+    agent = DDPG(env, DDPGConfig(jit=False, buffer_size=50, **SMALL_UPDATE), seed=3, actor_network=pooled)
+    with agent, refuses(UsageError, "workers NumPy collector='local'"):
+        worker_spec_of(agent, Shaped, 1, 3, 0)
+
+
 def test_current_weights_change_with_updates():
     with agent_of(learning_starts=0, batch_size=2, optimizer="adam") as agent:
         agent.observe([1.0, 2.0], [0.0], 0.0, [3.0, 4.0], False, False)
@@ -89,8 +125,6 @@ def test_all_unsupported_options_are_named_in_one_error():
     for name in ("n_envs=2", "noise=", "parameter_noise=0.1", "overlap=True", "step_timeout=3.0"):
         assert name in str(caught.value)
     assert "\n" not in str(caught.value)
-    with refuses(UsageError, "network conv"):
-        check_options(DQNConfig(network="conv"))
     check_options(DDPGConfig(n_steps=3, normalize_observations=True, hindsight=0, prioritised="lap"))
 
 
