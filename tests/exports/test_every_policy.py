@@ -1,4 +1,4 @@
-"""Exports reproduce trained agents of every preset, recipe, bounding, normalisation and format.
+"""Exports reproduce trained agents of every preset, recipe, network, bounding, normalisation and format.
 
 The axes are read from the registries, so that new entries are tested without a change here.
 """
@@ -44,6 +44,7 @@ class Case(NamedTuple):
     normalize: bool
     layers: int
     format: str
+    network: str = "mlp"
 
 
 AXES = Case(
@@ -54,29 +55,41 @@ AXES = Case(
     normalize=[False, True],
     layers=[2, 1],
     format=[*FORMATS],
+    network=["mlp", "conv"],
 )
+
+
+def fits(case: Case) -> bool:
+    """Return whether the options go together: images of bytes are not normalised."""
+    return case.network == "mlp" or not case.normalize
 
 
 def pairwise(axes: Case) -> list[Case]:
     """Return one case per preset, chosen greedily to cover many pairs of the other axes' values."""
-    rest = [Case(None, *values) for values in itertools.product(*axes[1:])]
-    pairs = lambda case: set(itertools.combinations(enumerate(case[1:]), 2))  # noqa: E731
-    missing = set().union(*map(pairs, rest))
+    rest = [case for values in itertools.product(*axes[1:]) if fits(case := Case(None, *values))]
+    pairs = {case: {*itertools.combinations(enumerate(case[1:]), 2)} for case in rest}
+    missing = set().union(*pairs.values())
     cases = []
     for preset in axes.preset:
-        best = max(rest, key=lambda case: len(pairs(case) & missing))
-        missing -= pairs(best)
+        best = max(rest, key=lambda case: len(pairs[case] & missing))
+        missing -= pairs[best]
         cases.append(best._replace(preset=preset))
     return cases
 
 
 def product(axes: Case) -> list[Case]:
-    """Return all combinations of recipe, bounding, norm and normalize, and all of preset and recipe."""
-    presets = itertools.cycle(axes.preset)
+    """Return all combinations of recipe, bounding, norm and normalize, and all of preset and recipe.
+
+    And of networks on images all of recipe and norm, and of preset and norm: their dense layers are as the others.
+    """
+    presets, recipes = itertools.cycle(axes.preset), itertools.cycle(axes.recipe)
     rest = itertools.product(axes.recipe, axes.bounding, axes.norm, axes.normalize)
     cases = [Case(next(presets), *values, layers=2, format="all") for values in rest]
     pairs = itertools.product(axes.preset, axes.recipe)
-    return cases + [Case(preset, recipe, UNCHANGED, UNCHANGED, False, 2, "all") for preset, recipe in pairs]
+    cases += [Case(preset, recipe, UNCHANGED, UNCHANGED, False, 2, "all") for preset, recipe in pairs]
+    images = [(next(presets), recipe, norm) for recipe, norm in itertools.product(axes.recipe, axes.norm)]
+    images += [(preset, next(recipes), UNCHANGED) for preset in axes.preset]
+    return cases + [Case(preset, recipe, UNCHANGED, norm, False, 1, "all", "conv") for preset, recipe, norm in images]
 
 
 def make_environment(preset: str) -> gym.Env:
@@ -95,9 +108,21 @@ def make_environment(preset: str) -> gym.Env:
     return stand_ins.get(preset, functools.partial(make_env, preset))()
 
 
+class Drawn(gym.ObservationWrapper):
+    """The numbers of an observation, repeated, as an image of bytes with 11 x 9 pixels of two channels."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(0, 255, (11, 9, 2), np.uint8)
+
+    def observation(self, observation):
+        return np.resize(127 * (1 + np.tanh(observation)), self.observation_space.shape).astype(np.uint8)
+
+
 def train(case: Case, steps: int = STEPS, **options):
     """Return an agent with small networks after a short run, which has changed its statistics."""
     env = make_environment(case.preset)
+    env = Drawn(env) if case.network == "conv" else env
     kind = agent_for(env.action_space)
     schema = DQNConfig if kind is ddpg.DQN else DDPGConfig
     changes = {"normalize_observations": case.normalize}
@@ -113,6 +138,8 @@ def train(case: Case, steps: int = STEPS, **options):
         changes["norm"] = case.norm
         if getattr(config, "target", None) == "none" and schema is DDPGConfig:  # which requires a norm of the critics
             changes["critic_norm"] = config.norm
+    if case.network == "conv":
+        changes |= {"network": "conv", "normalize_observations": False}
     small = {"batch_size": 16, "learning_starts": 64, "buffer_size": 1000, "updates_per_step": 0.5, "jit": False}
     if "weight_decay" not in options:  # exports hold neither slots nor target networks: half as much is built
         small |= {"optimizer": "sgd", "adam_beta1": 0.9, "weight_decay": 0.0}
@@ -120,7 +147,8 @@ def train(case: Case, steps: int = STEPS, **options):
         small["target"] = "online"
     hidden = (8,) * min(case.layers, len(config.hidden))
     if schema is DDPGConfig:  # exports hold the actor only
-        changes |= {"n_critics": 1, "action_layer": min(config.action_layer, len(hidden) - 1)}
+        layer = 0 if case.network == "conv" else min(config.action_layer, len(hidden) - 1)
+        changes |= {"n_critics": 1, "action_layer": layer}
     config = config.replace(**{**small, **changes, **options, "hidden": hidden})
     agent = kind(env, config, seed=0)
     agent.learn(total_timesteps=steps)
@@ -140,6 +168,8 @@ def with_random_weights(agent):
 def observations(space: gym.spaces.Box) -> np.ndarray:
     """Return standard normal numbers, and numbers up to a million times as large, within the space."""
     rng = np.random.default_rng(0)
+    if space.dtype == np.uint8:
+        return rng.integers(0, 256, (64, *space.shape)).astype(np.float32)
     sizes = np.concatenate([np.ones(32), 10 ** rng.uniform(-3, 6, 32)]).reshape(-1, *(1,) * len(space.shape))
     return np.clip(sizes * rng.standard_normal((64, *space.shape)), space.low, space.high).astype(np.float32)
 
