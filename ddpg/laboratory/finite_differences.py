@@ -43,7 +43,7 @@ def float64_function(network: Network) -> Callable:
     except UnsupportedOp:
         raise UsageError(
             f"the network of the {network.name} has ops without a NumPy counterpart (normalisation over the batch, "
-            "convolutions, custom activations); give it fully connected layers with norm none, layer or rms "
+            "pooling, custom activations); give it fully connected layers or convolutions with norm none, layer or rms "
             "and one of tflearn's activations"
         ) from None
 

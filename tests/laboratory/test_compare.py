@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from environments import Shaped
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
@@ -322,6 +323,15 @@ def test_a_loss_that_is_no_number_of_float64_is_refused(loss, words, compare_on_
     path.loss = loss
     with refuses(UsageError, words):
         compare_on_shared_fixture(td_targets={"mine": path})
+
+
+@pytest.mark.slow
+def test_gradients_of_convolutions_agree_with_central_differences():
+    env = Shaped(gym.spaces.Box(0, 255, (6, 5, 2), np.uint8), gym.spaces.Box(-1, 1, (2,)))
+    found = compare_paths(env, DDPGConfig(network="conv", hidden=(4,), batch_size=8, buffer_size=200), seed=0)
+    rows = [row["finite_difference"] for row in (*found["td"], *found["policy"])]
+    assert len(rows) == 13
+    assert all(row["max_relative"] < 1e-5 and row["coordinates"] > 90 for row in rows)
 
 
 def test_networks_without_a_numpy_counterpart_are_refused():
