@@ -63,6 +63,7 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "critic_learning_rate": (0.1, (0.3,)),
     "actor_learning_rate": (0.1, (0.1,)),
     "threads": (0.1, (2,)),
+    "network": (0.1, ("conv",)),
 }
 DQN_OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "learning_rate": (0.1, (0.1,)),
@@ -83,7 +84,7 @@ class Case:
     Attributes:
         options: of the agent, where they differ from the defaults.
         batch: transitions in a minibatch.
-        observations: size of an observation.
+        observations: size of an observation; with ``network="conv"``, images of its sizes depend on it.
         actions: size of an action; of DQN, the number of actions.
         updates: number of updates in one call.
         values: the kind of weights and transitions, one of :data:`VALUES`.
@@ -124,8 +125,16 @@ class Case:
     def spaces(self) -> tuple[gym.spaces.Box, gym.Space]:
         """The spaces of observations, with an action mask at their end if that is an option, and of actions."""
         masked = self.actions if self.options.get("action_mask") else 0
-        box = gym.spaces.Box(-1, 1, (self.observations + masked,))
+        *outer, last = self.observation_shape
+        box = gym.spaces.Box(-1, 1, (*outer, last + masked))
         return box, gym.spaces.Discrete(self.actions) if self.discrete else gym.spaces.Box(-1, 1, (self.actions,))
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """The shape of an observation, without an action mask: a row, or a small image."""
+        if self.options.get("network") != "conv":
+            return (self.observations,)
+        return (3 + self.observations % 5, 5, 1 + self.observations % 3)
 
     @property
     def discrete(self) -> bool:
@@ -203,7 +212,7 @@ def minibatches(case: Case) -> Batch:
         scale = {"subnormal": 1e-40, "tiny": 1e-30, "huge": 1e30}.get(case.values, 1.0)
         return (rng.normal(size=(*lead, *shape)) * scale).astype(np.float32)
 
-    observations, following = numbers(case.observations), numbers(case.observations)
+    observations, following = numbers(*case.observation_shape), numbers(*case.observation_shape)
     rewards = numbers(1)
     if case.values == "constant observations":
         observations[...] = following[...] = observations[:1, :1]

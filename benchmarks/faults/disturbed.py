@@ -243,6 +243,8 @@ def _in_two_halves(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
         left, right = operation.get_attr("transpose_a"), operation.get_attr("transpose_b")
         axes = 0 if left else 1, 1 if right else 0
         return _halved(axes, lambda a, b: tf.matmul(a, b, left, right))
+    if kind.startswith("Conv2D"):
+        return _convolution_in_two_halves(operation)
     shape = operation.inputs[0].shape if kind in ("Sum", "BiasAddGrad") else ()
     if kind == "BiasAddGrad":
         reduced, keep = list(range(len(shape) - 1)), False
@@ -252,6 +254,24 @@ def _in_two_halves(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
         return None
     longest = max(reduced, key=lambda axis: shape[axis], default=None)
     return None if longest is None else _halved((longest,), lambda x: tf.reduce_sum(x, reduced, keep))
+
+
+def _convolution_in_two_halves(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+    """Return the same for a convolution, of whose channels half are seen, or for one of its gradients."""
+    kind, inputs, sizes = operation.type, operation.inputs, operation.outputs[0].shape.as_list()
+    how = {"strides": operation.get_attr("strides"), "padding": operation.get_attr("padding").decode()}
+    if kind == "Conv2D":
+        axes, summed = (3, 2), lambda x, f: tf.raw_ops.Conv2D(input=x, filter=f, **how)
+        length = inputs[0].shape[3]
+    elif kind == "Conv2DBackpropFilter":  # a sum over images
+        axes, length = (0, 0), inputs[0].shape[0]
+        op = tf.raw_ops.Conv2DBackpropFilter
+        summed = lambda x, g: op(input=x, filter_sizes=sizes, out_backprop=g, **how)  # noqa: E731
+    else:  # and over filters
+        axes, length = (3, 3), inputs[1].shape[3]
+        op = tf.raw_ops.Conv2DBackpropInput
+        summed = lambda f, g: op(input_sizes=sizes, filter=f, out_backprop=g, **how)  # noqa: E731
+    return _halved(axes, summed) if length > 1 else None
 
 
 def _halved(axes: Sequence[int], summed: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:

@@ -26,6 +26,7 @@ SAMPLE = [
         Case({"hidden": [3], "double_q": True, "action_mask": True, "norm": "rms"}, 7, 2, 3, algorithm="DQN"),
         values_of("DQN"),
     ),
+    (Case({"hidden": [3], "network": "conv", "norm": "layer"}, 3, 4), ("plain", "ties", "huge")),
 ]
 # Options that do not affect an update of a given minibatch, or are sampled under another name.
 ELSEWHERE = {
@@ -35,7 +36,7 @@ ELSEWHERE = {
     *("on_bad_transition", "step_timeout", "noise", "noise_scale", "noise_schedule", "noise_final", "noise_theta"),
     *("noise_dt", "parameter_noise", "exploration_initial", "exploration_final", "learning_rate_schedule"),
     *("actor_learning_rate_schedule", "critic_learning_rate_schedule", "dataset_share", "bc_steps"),
-    *("actor_network", "critic_network", "q_network", "network", "random_shift", "shared_encoder"),
+    *("actor_network", "critic_network", "q_network", "random_shift", "shared_encoder"),
 }
 
 
@@ -53,6 +54,22 @@ def test_every_name_that_an_option_of_an_update_may_have_is_sampled(algorithm):
         if field.name in sampled:
             left_out |= {*(field.metadata.get("choices") or ())} - {field.default, *sampled[field.name][1]}
     assert left_out == {"placeholder"}
+
+
+def test_a_disturbed_convolution_adds_two_random_halves():
+    rng = np.random.default_rng(0)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        images, filters = (tf.constant(rng.normal(size=size), tf.float32) for size in ((3, 5, 6, 2), (3, 2, 2, 4)))
+        result = tf.nn.conv2d(images, filters, 2, "SAME")
+        gradients = tf.gradients(tf.square(result), [images, filters])
+        for tensor in (result, *gradients):
+            function = _in_two_halves(tensor.op)
+            assert function is not None
+            halved = function(*(given for given in tensor.op.inputs if given.dtype == tf.float32))
+            expected, found = session.run((tensor, halved))
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+            assert (found != expected).any()
+        assert _in_two_halves(tf.nn.conv2d(images[..., :1], filters[:, :, :1], 1, "VALID").op) is None
 
 
 def test_a_disturbed_sum_adds_two_random_halves():
@@ -84,7 +101,7 @@ def test_a_disturbed_sum_adds_two_random_halves():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow", "dqn"])
+@pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow", "dqn", "images"])
 def test_native_agrees_with_the_session(case, kinds):
     rivals = compilers.Rivals(case)
     try:
