@@ -55,7 +55,7 @@ AXES = Case(
     normalize=[False, True],
     layers=[2, 1],
     format=[*FORMATS],
-    network=["mlp", "conv"],
+    network=["mlp", "conv", "shared_encoder"],
 )
 
 
@@ -80,7 +80,8 @@ def pairwise(axes: Case) -> list[Case]:
 def product(axes: Case) -> list[Case]:
     """Return all combinations of recipe, bounding, norm and normalize, and all of preset and recipe.
 
-    And of networks on images all of recipe and norm, and of preset and norm: their dense layers are as the others.
+    And of networks on images all of recipe and norm, and each preset; of actors that read their critic's convolutions
+    each recipe. Their dense layers are as the others.
     """
     presets, recipes = itertools.cycle(axes.preset), itertools.cycle(axes.recipe)
     rest = itertools.product(axes.recipe, axes.bounding, axes.norm, axes.normalize)
@@ -89,7 +90,9 @@ def product(axes: Case) -> list[Case]:
     cases += [Case(preset, recipe, UNCHANGED, UNCHANGED, False, 2, "all") for preset, recipe in pairs]
     images = [(next(presets), recipe, norm) for recipe, norm in itertools.product(axes.recipe, axes.norm)]
     images += [(preset, next(recipes), UNCHANGED) for preset in axes.preset]
-    return cases + [Case(preset, recipe, UNCHANGED, norm, False, 1, "all", "conv") for preset, recipe, norm in images]
+    cases += [Case(preset, recipe, UNCHANGED, norm, False, 1, "all", "conv") for preset, recipe, norm in images]
+    shared = [Case("custom", recipe, UNCHANGED, UNCHANGED, False, 1, "all", "shared_encoder") for recipe in axes.recipe]
+    return cases + shared
 
 
 def make_environment(preset: str) -> gym.Env:
@@ -122,7 +125,7 @@ class Drawn(gym.ObservationWrapper):
 def train(case: Case, steps: int = STEPS, **options):
     """Return an agent with small networks after a short run, which has changed its statistics."""
     env = make_environment(case.preset)
-    env = Drawn(env) if case.network == "conv" else env
+    env = env if case.network == "mlp" else Drawn(env)
     kind = agent_for(env.action_space)
     schema = DQNConfig if kind is ddpg.DQN else DDPGConfig
     changes = {"normalize_observations": case.normalize}
@@ -138,8 +141,10 @@ def train(case: Case, steps: int = STEPS, **options):
         changes["norm"] = case.norm
         if getattr(config, "target", None) == "none" and schema is DDPGConfig:  # which requires a norm of the critics
             changes["critic_norm"] = config.norm
-    if case.network == "conv":
-        changes |= {"network": "conv", "normalize_observations": False}
+    if case.network != "mlp":
+        changes |= {"network": "conv", "normalize_observations": False, "hindsight": 0}
+    if case.network == "shared_encoder" and schema is DDPGConfig:
+        changes["shared_encoder"] = True
     small = {"batch_size": 16, "learning_starts": 64, "buffer_size": 1000, "updates_per_step": 0.5, "jit": False}
     if "weight_decay" not in options:  # exports hold neither slots nor target networks: half as much is built
         small |= {"optimizer": "sgd", "adam_beta1": 0.9, "weight_decay": 0.0}
@@ -147,7 +152,7 @@ def train(case: Case, steps: int = STEPS, **options):
         small["target"] = "online"
     hidden = (8,) * min(case.layers, len(config.hidden))
     if schema is DDPGConfig:  # exports hold the actor only
-        layer = 0 if case.network == "conv" else min(config.action_layer, len(hidden) - 1)
+        layer = 0 if case.network != "mlp" else min(config.action_layer, len(hidden) - 1)
         changes |= {"n_critics": 1, "action_layer": layer}
     config = config.replace(**{**small, **changes, **options, "hidden": hidden})
     agent = kind(env, config, seed=0)
