@@ -297,7 +297,7 @@ def test_an_invalid_is_success_is_dropped_like_other_bad_values(mode):
     found = steps(make_env_runner(make(), 7, on_bad_transition="drop"), 4)
     assert [list(step.dropped) for step in found] == [[], [0], [], []]
     assert [row[1] for row in rows_of(found)] == [[0, 0], [1, 0], [1, 1]]
-    assert [episode for step in found for episode in step.episodes] == [(3.0, 2, 0, True)]
+    assert [episode for step in found for episode in step.episodes] == [(3.0, 2, 0, True, True)]
     line, _ = fault_of(make(), 2)
     assert "info['is_success']" in line
 

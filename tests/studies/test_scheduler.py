@@ -88,7 +88,7 @@ def test_mostly_random_runs_are_warned_of_before_they_start(stubbed, capsys):
     assert "random" not in capsys.readouterr().err
 
 
-def test_commands_carry_all_settings_of_the_study(tmp_path):
+def test_commands_carry_all_settings_of_the_study(tmp_path, monkeypatch):
     path = tmp_path / "study.toml"
     path.write_text(
         "seeds = [3]\ntotal_timesteps = 70\nevaluation_interval = 20\nevaluation_episodes = 4\nfinal_episodes = 6\n"
@@ -115,7 +115,9 @@ def test_commands_carry_all_settings_of_the_study(tmp_path):
     assert Path(parsed["root"], "Pendulum-v1") == cell_folder.path
     (cell_folder.path / "1" / "checkpoints" / "70").mkdir(parents=True)
     (cell_folder.path / "1" / "config.json").write_text("{}")
-    resuming = vars(Resume.parse(cell_folder.arguments()[1:], "ddpg resume"))
+    document = {"algorithm": "DDPG", "config": group.options, "env_id": "Pendulum-v1"}
+    monkeypatch.setattr("ddpg.runs.run_directory.read_config", lambda run: document)
+    resuming = vars(Resume.parse(cell_folder.arguments()[1:], "ddpg resume").func)
     assert (resuming["run"], resuming["allow_import"]) == (str(cell_folder.path / "1"), ("gymnasium",))
     (cell_folder.path / "1" / "checkpoints" / "70" / "manifest.json").write_text("{}")
     evaluating = vars(Evaluate.parse(cell_folder.arguments()[1:], "ddpg evaluate"))
