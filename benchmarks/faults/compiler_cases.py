@@ -64,6 +64,7 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "actor_learning_rate": (0.1, (0.1,)),
     "threads": (0.1, (2,)),
     "network": (0.1, ("conv",)),
+    "shared_encoder": (0.3, (True,)),
 }
 DQN_OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "learning_rate": (0.1, (0.1,)),

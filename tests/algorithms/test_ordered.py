@@ -18,6 +18,7 @@ from ddpg.learners.graph import UncompiledLearner
 v1 = tf.compat.v1
 
 STATES, ACTIONS = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)
+IMAGES = gym.spaces.Box(-1, 1, (4, 4, 1), np.float32)
 SMALL = {"hidden": (4,), "batch_size": 4}
 TD3 = {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2}
 CONFIGS = {
@@ -40,6 +41,11 @@ CONFIGS = {
     ),
     "crossq, distributional": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", critic="distributional"),
     "joint pass of averages": DDPGConfig(**SMALL, **TD3, target="joint_ema", norm="renorm_soft"),
+    "shared encoder": DDPGConfig(**SMALL, network="conv", shared_encoder=True),
+    "crossq, shared encoder, averaged actor": DDPGConfig(
+        **SMALL | TD3 | {"target": "none", "norm": "renorm_soft", "actor_average": 10},
+        **{"network": "conv", "shared_encoder": True},
+    ),
     "dqn, batch norm": DQNConfig(**SMALL, norm="batch"),
     "double dqn, batch norm": DQNConfig(**SMALL, norm="batch", double_q=True),
     "dqn, online, renorm": DQNConfig(**SMALL, norm="renorm", target="online"),
@@ -53,6 +59,7 @@ LONG = (
     *("ddpg", "ddpg, batch norm", "td3, batch norm", "td3+bc, batch norm", "surrogate, batch norm"),
     *("online", "online, batch norm", "online, batch renorm, lap", "crossq", "crossq, categorical"),
     *("td3, online, batch renorm", "crossq, distributional", "joint pass of averages"),
+    "crossq, shared encoder, averaged actor",
     *("dqn, batch norm", "dqn, online, renorm", "dqn, affine projection"),
 )
 
@@ -61,7 +68,7 @@ def whole_update(config):
     """Return the operations that one update of ``config`` fetches."""
     kind = update_of(config)
     space = gym.spaces.Discrete(3) if isinstance(config, DQNConfig) else ACTIONS
-    update = kind.build(config, (STATES, space))
+    update = kind.build(config, (IMAGES if config.network == "conv" else STATES, space))
     learner = UncompiledLearner(update, batch_size=config.batch_size, updates_per_call=1)
     return [tensor.op for tensor in learner._whole.values()]
 

@@ -27,6 +27,7 @@ SAMPLE = [
         values_of("DQN"),
     ),
     (Case({"hidden": [3], "network": "conv", "norm": "layer"}, 3, 4), ("plain", "ties", "huge")),
+    (Case({"hidden": [3], "network": "conv", "shared_encoder": True}, 3, 4), ("plain",)),
 ]
 # Options that do not affect an update of a given minibatch, or are sampled under another name.
 ELSEWHERE = {
@@ -36,7 +37,7 @@ ELSEWHERE = {
     *("on_bad_transition", "step_timeout", "noise", "noise_scale", "noise_schedule", "noise_final", "noise_theta"),
     *("noise_dt", "parameter_noise", "exploration_initial", "exploration_final", "learning_rate_schedule"),
     *("actor_learning_rate_schedule", "critic_learning_rate_schedule", "dataset_share", "bc_steps"),
-    *("actor_network", "critic_network", "q_network", "random_shift", "shared_encoder"),
+    *("actor_network", "critic_network", "q_network", "random_shift"),
 }
 
 
@@ -101,7 +102,7 @@ def test_a_disturbed_sum_adds_two_random_halves():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow", "dqn", "images"])
+@pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow", "dqn", "images", "shared"])
 def test_native_agrees_with_the_session(case, kinds):
     rivals = compilers.Rivals(case)
     try:
