@@ -5,9 +5,7 @@ Names are imported when first used, so that ``import ddpg`` is instant and a pro
 needs TensorFlow, its start-up notices are suppressed (:mod:`ddpg.quiet`).
 """
 
-import contextlib as _contextlib
 import importlib as _importlib
-import sys as _sys
 import typing as _typing
 
 import ddpg.quiet as _quiet
@@ -99,7 +97,7 @@ else:
 
     def __getattr__(name: str):
         if name in _HOME:
-            with _contextlib.nullcontext() if "tensorflow" in _sys.modules else _quiet.quiet_tensorflow():
+            with _quiet.quiet_import():
                 value = globals()[name] = getattr(_importlib.import_module(_HOME[name]), name)
             return value
         if name == "__version__":  # of the installed package, from its git tag

@@ -1,6 +1,7 @@
 """Suppress the notices and warnings that TensorFlow and TFLite print in terminals and notebooks."""
 
 import contextlib
+import importlib
 import os
 import re
 import sys
@@ -48,21 +49,22 @@ def quiet_tensorflow() -> Iterator[None]:
             os.close(kept)
 
 
+def quiet_import() -> contextlib.AbstractContextManager:
+    """Return a context for importing a module that may import TensorFlow: its notices are suppressed if it is first."""
+    return contextlib.nullcontext() if "tensorflow" in sys.modules else quiet_tensorflow()
+
+
 def load_tensorflow() -> None:
     """Import TensorFlow without its notices, unless it is imported already."""
     if "tensorflow" not in sys.modules:
         with quiet_tensorflow(), _keras_later():
-            import tensorflow as tf
-
-            tf.get_logger().setLevel("ERROR")
+            importlib.import_module("tensorflow").get_logger().setLevel("ERROR")
 
 
 @contextlib.contextmanager
 def no_tensorflow_warnings() -> Iterator[None]:
     """Suppress TensorFlow's warnings inside the block, where deprecated functions without a replacement are called."""
-    import tensorflow as tf
-
-    logger = tf.get_logger()
+    logger = sys.modules["tensorflow"].get_logger()
     level = logger.level
     logger.setLevel("ERROR")
     try:

@@ -185,6 +185,16 @@ def test_only_notices_are_suppressed(capfd):
     assert capfd.readouterr().err == "E0000 why\n"
 
 
+def test_a_module_of_environments_may_be_the_first_to_import_tensorflow(capfd, monkeypatch, tmp_path):
+    from ddpg.runs.env_factory import make_env
+
+    (tmp_path / "notices.py").write_text("import os; os.write(2, b'I0000 00:00:1.2 3 stub.cc:1] no drivers\\nown\\n')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    make_env("notices:Pendulum-v1").close()
+    assert capfd.readouterr().err == "own\n"
+
+
 def test_the_speed_excludes_compilation(tmp_path):
     from ddpg.runs.tables import read_table
     from ddpg.runs.training import train

@@ -20,7 +20,7 @@ from ddpg.config.name_hints import ADVICE
 from ddpg.config.options import Options, option
 from ddpg.errors import UsageError, brief
 from ddpg.progress import progress_message
-from ddpg.quiet import load_tensorflow, quiet_tensorflow
+from ddpg.quiet import load_tensorflow, quiet_import
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -236,7 +236,7 @@ def allowing_imports(modules: Sequence[str]) -> Iterator[None]:
     """Allow references to modules inside the block, also from the working directory, without TensorFlow's notices."""
 
     def importer(name: str) -> types.ModuleType:
-        with quiet_tensorflow():
+        with quiet_import():
             return importlib.import_module(name)
 
     import_from_working_directory(*modules)

@@ -22,6 +22,7 @@ from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.interaction.spaces import unflattenable_part
 from ddpg.interaction.validation import validate_int
+from ddpg.quiet import quiet_import
 from ddpg.runs import signals
 from ddpg.runs.env_source import EnvSource
 from ddpg.runs.wrappers import check_wrappers, is_masked, wrapped
@@ -52,7 +53,8 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
     try:
         with env_calls.own_directory(), env_calls.ProcessStateGuard():
             if module:
-                importlib.import_module(module)
+                with quiet_import():
+                    importlib.import_module(module)
             # gymnasium's checker only warns about faults that our own checks refuse. A copy of the arguments: some
             # constructors take items out of a list or dict, which the next environment needs, too.
             copied = copy.deepcopy(dict(kwargs))
