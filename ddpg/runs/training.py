@@ -171,7 +171,7 @@ def train(
         if dataset is None and (short := budget_note(name, agent.config, total_timesteps)):
             print_to_stderr(short)
         limit = episode_limit(name, *source[1:])
-        for note in (value_range_note(limit, agent.config), image_note(spaces_of(env)[0], agent.config)):
+        for note in (value_range_note(limit, agent.config), image_note(env, agent.config)):
             if note:
                 print_to_stderr(f"{name}: {note}")
         cuts = _cuts_episodes(collector, dataset, offline_timesteps)
@@ -427,22 +427,53 @@ def value_range_note(limit: int | None, config: AgentConfig) -> str:
     return range_note(config.gamma, limit, max(abs(config.v_min), abs(config.v_max)))
 
 
-def image_note(space: gym.Space, config: AgentConfig) -> str:
+def image_note(env: gym.Env | gym.vector.VectorEnv, config: AgentConfig) -> str:
     """Return a one-line warning if dense layers would read images, or the empty string.
 
     Args:
-        space: the observation space.
+        env: an environment, whose observations may be those of a flattened Dict, or a vector of them.
         config: the agent's options.
     """
-    shape = space.shape or ()
-    if space.dtype != np.uint8 or len(shape) < 2 or config.network == "conv" or not config.described_layers:
+    if config.network == "conv" or not config.described_layers:
         return ""
-    numbers, units = math.prod(shape), config.described_layers[0][1][:1]
+    images, units = _images_of(env), config.described_layers[0][1][:1]
+    numbers = sum(map(math.prod, images.values()))
     weights = f", with {numbers * units[0]:,} weights to their first {units[0]} units" if units else ""
-    return (
-        f"observations are images of {'x'.join(map(str, shape))} bytes, and dense layers read them as {numbers:,} "
-        f"separate numbers{weights}; --network conv reads them as images, and --wrap can make them smaller"
-    )
+    read = f"dense layers read them as {numbers:,} separate numbers{weights}"
+    shapes = {key: "x".join(map(str, shape)) for key, shape in images.items()}
+    if "" in images:
+        return (
+            f"observations are images of {shapes['']} bytes, and {read}; --network conv reads them as images, and "
+            "--wrap can make them smaller"
+        )
+    if images:
+        named = ", ".join(f"{key} ({shape})" for key, shape in shapes.items())
+        return (
+            f"observations contain images of bytes, {named}, and {read}, from 0 to 255; the documentation's page on "
+            "images shows layers that read them as images, beside the other numbers"
+        )
+    return ""
+
+
+def _images_of(env: gym.Env | gym.vector.VectorEnv) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the images in an environment's observations, by their keys if it flattens a Dict."""
+    if isinstance(env, gym.vector.SyncVectorEnv):
+        env = env.envs[0]
+    space = spaces_of(env)[0]
+    while isinstance(env, gym.Wrapper):
+        inner = env.env.observation_space
+        if isinstance(env, gym.wrappers.FlattenObservation) and isinstance(inner, gym.spaces.Dict):
+            space = inner
+        env = env.env
+    return dict(_images_in(space))
+
+
+def _images_in(space: gym.Space, key: str = "") -> Iterator[tuple[str, tuple[int, ...]]]:
+    if isinstance(space, gym.spaces.Dict):
+        for name, part in space.spaces.items():
+            yield from _images_in(part, f"{key}.{name}".lstrip("."))
+    elif space.dtype == np.uint8 and space.shape is not None and len(space.shape) >= 2:
+        yield key, space.shape
 
 
 def _usual_config(

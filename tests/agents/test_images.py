@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -432,3 +433,21 @@ def test_a_failed_allocation_is_a_one_line_error_with_the_largest_size(monkeypat
     fits = resource_limits.fitting_buffer(env.observation_space, env.action_space)
     assert str(caught.value).endswith(f"--buffer-size {fits}")
     assert "capacity" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "format", [pytest.param(name, marks=[pytest.mark.slow] * (name != "numpy")) for name in FORMATS]
+)
+def test_images_beside_numbers_learn_and_are_exported_as_the_documentation_says(format, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "how_to" / "images.md").read_text(encoding="utf-8")
+    reach: dict = {}
+    exec(page.partition("```python\n# reach.py")[2].partition("```")[0], reach)
+    env = gym.wrappers.FlattenObservation(gym.make("Reach-v0"))
+    np.testing.assert_array_equal(env.reset(seed=0)[0][:256].reshape(16, 16, 1), env.unwrapped.observe()["camera"])
+    config = DDPGConfig(batch_size=4, learning_starts=20, actor_learning_rate=0.01, updates_per_call=2)
+    agent = DDPG(env, config, seed=0, actor_network=reach["network"], critic_network=reach["network"])
+    before = agent.get_parameters()
+    agent.learn(24)
+    assert type(agent.updater.learner) is NativeLearner
+    assert all((value != before[name]).any() for name, value in agent.get_parameters().items())
+    agent.export(tmp_path / "policy", format)  # refused if it does not act as the agent does
