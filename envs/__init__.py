@@ -2,7 +2,7 @@
 
 from gymnasium import register
 
-from .control_suite_tasks import DECISIONS, TASKS
+from .control_suite import DECISIONS, TASKS
 from .goal import GoalEnv
 from .half_field import HalfFieldOffenseEnv
 from .lqr import LQREnv

@@ -16,10 +16,36 @@ from gymnasium import spaces
 from ddpg.errors import UsageError, brief, did_you_mean, without_opengl
 
 from .actions import numbers_in
-from .control_suite_tasks import TASKS
-from .render_modes import checked_mode
+from .drawing import checked_mode
+
+# The registered tasks, by domain: all of dm_control 1.0.50 except those of the domain lqr, whose forces are unbounded,
+# episodes unlimited, and model drawn at random.
+TASKS = {
+    "acrobot": ("swingup", "swingup_sparse"),
+    "ball_in_cup": ("catch",),
+    "cartpole": (
+        *("balance", "balance_sparse", "swingup", "swingup_sparse"),
+        *("two_poles", "three_poles"),
+    ),
+    "cheetah": ("run",),
+    "dog": ("stand", "walk", "trot", "run", "fetch"),
+    "finger": ("spin", "turn_easy", "turn_hard"),
+    "fish": ("upright", "swim"),
+    "hopper": ("stand", "hop"),
+    "humanoid": ("stand", "walk", "run", "run_pure_state"),
+    "humanoid_CMU": ("stand", "walk", "run"),
+    "manipulator": ("bring_ball", "bring_peg", "insert_ball", "insert_peg"),
+    "pendulum": ("swingup",),
+    "point_mass": ("easy", "hard"),
+    "quadruped": ("walk", "run", "escape", "fetch"),
+    "reacher": ("easy", "hard"),
+    "stacker": ("stack_2", "stack_4"),
+    "swimmer": ("swimmer6", "swimmer15"),
+    "walker": ("stand", "walk", "run"),
+}
 
 ACTION_REPEAT = 2
+DECISIONS = 500  # actions in an episode, which has 1000 control steps, two for every action
 HEIGHT, WIDTH = 360, 480  # pixels
 CAMERAS = {"quadruped": 2}  # the camera that follows the body, if it is not camera 0
 # Values of MUJOCO_GL with which dm_control or MuJoCo opens a window.
@@ -148,7 +174,7 @@ def _checked_name(domain: str, task: str) -> str:
         name = f"{domain}-{task}"
         raise UsageError(
             f"domain={brief(domain)}, task={brief(task)} is not a registered task of the control suite"
-            f"{did_you_mean(name, known)}; ddpg_envs.control_suite_tasks.TASKS has them all"
+            f"{did_you_mean(name, known)}; ddpg_envs.control_suite.TASKS has them all"
         )
     return f"{domain}-{task}"
 

@@ -1,14 +1,30 @@
-"""A canvas on which environments render themselves, with coordinates in the environment's units."""
+"""How environments render themselves: the check of a render mode, and a canvas with coordinates in their units."""
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+
+from ddpg.errors import UsageError, brief
 
 Point = tuple[float, float]
 Colour = tuple[int, int, int]
 
 _FINER = 2
+
+
+def checked_mode(render_mode: Any, metadata: Mapping[str, Any]) -> str | None:
+    """Return ``render_mode`` if the environment's metadata lists it, or ``None``.
+
+    Raises:
+        UsageError: if the environment has no such mode.
+    """
+    modes = metadata["render_modes"]
+    if render_mode is not None and not (isinstance(render_mode, str) and render_mode in modes):
+        raise UsageError(f"render_mode={brief(render_mode)} must be one of {modes}, or None")
+    return render_mode
 
 
 @functools.cache

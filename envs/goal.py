@@ -1,20 +1,17 @@
 """The robot-soccer goal domain: dribble and shoot past a keeper."""
 
-import copy
 import math
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
 
 from .actions import NamedActions
-from .draws import Draws
 from .goal_picture import draw
 from .goal_world import FIELD_LENGTH, FIELD_WIDTH, GOAL_WIDTH, GoalWorld, wrapped
-from .render_modes import checked_mode
+from .substeps import SubstepEnv
 
 _BODY_LOW, _BODY_HIGH = (0.0, -15.0, -1.0, -1.0, -math.pi), (20.0, 15.0, 1.0, 1.0, math.pi)
 LOW = np.array([*_BODY_LOW, *_BODY_LOW, 0.0, -15.0, -3.0, -3.0])
@@ -22,7 +19,7 @@ HIGH = np.array([*_BODY_HIGH, *_BODY_HIGH, 20.0, 15.0, 3.0, 3.0])
 POSITIONS = [0, 1, 5, 6, 10, 11]
 
 
-class GoalEnv(gym.Env):
+class GoalEnv(SubstepEnv):
     """Score against a keeper, from a random start opposite the goal, on a small half pitch.
 
     The field is 20 m long, x from 0 to the goal line at 20, and 30 m wide, y from −15 to 15; the goal, 14.02 m wide,
@@ -72,11 +69,6 @@ class GoalEnv(gym.Env):
     coordinates and kicks to (x, x), and a ball behind the goal line at y < −7.01 counts as 14.02 m too far away there.
     """
 
-    observation_space: spaces.Box
-    action_space: spaces.Tuple
-
-    metadata = {"render_modes": ["rgb_array", "rgb_array_list"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
-
     half_goal = GOAL_WIDTH / 2
     max_actions = 100
     actions = NamedActions(
@@ -87,31 +79,18 @@ class GoalEnv(gym.Env):
         }
     )
 
+    world_of, numbers = GoalWorld, "random"
+    draw, substeps_drawn, list_fps = staticmethod(draw), 1, 15
+
     def __init__(self, render_mode: str | None = None):
-        self.render_mode = checked_mode(render_mode, self.metadata)
-        self._pictures: list[np.ndarray] = []
-        if render_mode == "rgb_array_list":
-            self.metadata = {**self.metadata, "render_fps": 15}
         bound = np.ones(14, np.float32)
         bound[POSITIONS] = 1.5
-        self.observation_space = spaces.Box(-bound, bound)
-        self.action_space = copy.deepcopy(self.actions.space)  # so that each environment has its own random generator
-        self._draws: Draws | None = None
+        super().__init__(spaces.Box(-bound, bound), render_mode)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start at a random position, or at ``options={"state": [...]}`` in the format of the attribute ``state``."""
-        super().reset(seed=seed)
-        if self._draws is None or self._draws.generator is not self.np_random:
-            self._draws = Draws(self.np_random, "random")
-        self._world = GoalWorld(self._draws)
         self._taken = 0
-        self._caption = "start"
-        if options and "state" in options:
-            self.state = options["state"]
-        if self.render_mode == "rgb_array_list":
-            self._world.moments, self._pictures = [], []
-            self._watch(self._caption)
-        return self._observation(), {}
+        return super().reset(seed=seed, options=options)
 
     @property
     def state(self) -> np.ndarray:
@@ -158,8 +137,7 @@ class GoalEnv(gym.Env):
         numbers = ", ".join(f"{parameter:.1f}" for parameter in parameters)
         doing = f"{self.actions.names[choice]}({numbers})"
         self._caption = f"{doing}: {outcome or 'in play'}"
-        if world.moments is not None:
-            self._watch(doing)
+        self._watch(doing)
         return self._observation(), reward, outcome is not None, False, info
 
     @staticmethod
@@ -169,26 +147,3 @@ class GoalEnv(gym.Env):
     def _observation(self) -> np.ndarray:
         bounds = self.observation_space
         return np.clip(self._scaled(self.state).astype(np.float32), bounds.low, bounds.high)
-
-    def render(self) -> np.ndarray | list[Any] | None:
-        """Return an image of the field, players and ball, with the path of the last action: uint8 [560, 408, 3].
-
-        In the mode "rgb_array_list", return a list with an image for every substep since the last call.
-        """
-        if self.render_mode == "rgb_array":
-            if self._draws is None:
-                raise gym.error.ResetNeeded("there is nothing to draw yet; call reset() before render()")
-            return draw(self._world.moment, self._world.path, self._caption)
-        if self.render_mode != "rgb_array_list":
-            return None
-        pictures, self._pictures = self._pictures, []
-        return pictures
-
-    def _watch(self, doing: str) -> None:
-        """Draw the recorded substeps of an action, or the start."""
-        world = self._world
-        assert world.moments is not None
-        for end, moment in enumerate(world.moments[:-1], start=1):
-            self._pictures.append(draw(moment, world.path[: end + 1], doing))
-        self._pictures.append(draw(world.moment, world.path, self._caption))
-        world.moments.clear()

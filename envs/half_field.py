@@ -10,10 +10,10 @@ from gymnasium import spaces
 from ddpg.errors import UsageError
 
 from .actions import NamedActions
+from .drawing import checked_mode
 from .half_field_features import FEATURES, MAX_DISTANCE, UNTOUCHED_LIMIT, features
 from .half_field_physics import HALF_LENGTH, HALF_WIDTH, World
 from .half_field_picture import draw
-from .render_modes import checked_mode
 
 _POWER, _DIRECTION = (0.0, 100.0), (-180.0, 180.0)
 BOUNDS = {"dash": [_POWER, _DIRECTION], "turn": [_DIRECTION], "tackle": [_DIRECTION], "kick": [_POWER, _DIRECTION]}

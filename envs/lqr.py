@@ -10,8 +10,8 @@ from scipy import linalg
 from ddpg.errors import UsageError, brief
 
 from .actions import numbers_in
+from .drawing import checked_mode
 from .lqr_picture import draw
-from .render_modes import checked_mode
 
 
 class LQREnv(gym.Env):

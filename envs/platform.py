@@ -1,24 +1,19 @@
 """The platform domain: run, hop and leap past gaps and enemies, with a continuous parameter for each action."""
 
-import copy
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
 
 from .actions import NamedActions
-from .draws import Draws
 from .platform_picture import draw
 from .platform_world import BODY_WIDTH, ENEMY_SPEED, PLATFORMS, TOTAL_WIDTH, PlatformWorld
-from .render_modes import checked_mode
-
-WATCHED_SUBSTEPS = 4  # substeps of 0.05 s between two images of an action
+from .substeps import SubstepEnv
 
 
-class PlatformEnv(gym.Env):
+class PlatformEnv(SubstepEnv):
     """Reach the right end of three platforms, over two gaps and past two enemies.
 
     Action, ``Tuple(Discrete(3), Tuple(Box, Box, Box))``: (choice, parameters of all three). Only the parameter of the
@@ -63,36 +58,13 @@ class PlatformEnv(gym.Env):
     is ``info["substeps"]`` here.
     """
 
-    observation_space: spaces.Box
-    action_space: spaces.Tuple
-
-    metadata = {"render_modes": ["rgb_array", "rgb_array_list"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
-
     actions = NamedActions({"run": [(0, 30)], "hop": [(0, 720)], "leap": [(0, 430)]})
 
-    def __init__(self, render_mode: str | None = None):
-        self.render_mode = checked_mode(render_mode, self.metadata)
-        self._pictures: list[np.ndarray] = []
-        if render_mode == "rgb_array_list":
-            self.metadata = {**self.metadata, "render_fps": 20}  # plays at four times the simulated speed
-        self.observation_space = spaces.Box(0.0, 1.0, (9,), np.float32)
-        self.action_space = copy.deepcopy(self.actions.space)  # so that each environment has its own random generator
-        self._draws: Draws | None = None
-        self._caption = ""
+    world_of, numbers = PlatformWorld, "standard_normal"
+    draw, substeps_drawn, list_fps = staticmethod(draw), 4, 20  # 0.2 s, shown at four times the simulated speed
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start at the left end, or at ``options={"state": [...]}`` in the format of the attribute ``state``."""
-        super().reset(seed=seed)
-        if self._draws is None or self._draws.generator is not self.np_random:
-            self._draws = Draws(self.np_random, "standard_normal")
-        self._world = PlatformWorld(self._draws)
-        self._caption = "start"
-        if options and "state" in options:
-            self.state = options["state"]
-        if self.render_mode == "rgb_array_list":
-            self._world.moments, self._pictures = [], []
-            self._watch(self._caption)
-        return self._observation(), {}
+    def __init__(self, render_mode: str | None = None):
+        super().__init__(spaces.Box(0.0, 1.0, (9,), np.float32), render_mode)
 
     @property
     def state(self) -> np.ndarray:
@@ -133,8 +105,7 @@ class PlatformEnv(gym.Env):
             info["outcome"] = world.outcome
         doing = f"{self.actions.names[choice]} {parameter:.1f}"
         self._caption = f"{doing}: {world.outcome or 'done'}"
-        if world.moments is not None:
-            self._watch(doing)
+        self._watch(doing)
         return self._observation(), (world.x - start) / TOTAL_WIDTH, world.outcome is not None, False, info
 
     def _observation(self) -> np.ndarray:
@@ -155,26 +126,3 @@ class PlatformEnv(gym.Env):
             0.0,
         ]
         return np.array(features, np.float32)
-
-    def render(self) -> np.ndarray | list[Any] | None:
-        """Return an image of the course, the player with its last path, and the enemies: uint8 [208, 880, 3].
-
-        In the mode "rgb_array_list", return a list with an image for every 0.2 s since the last call.
-        """
-        if self.render_mode == "rgb_array":
-            if self._draws is None:
-                raise gym.error.ResetNeeded("there is nothing to draw yet; call reset() before render()")
-            return draw(self._world.moment, self._world.path, self._caption)
-        if self.render_mode != "rgb_array_list":
-            return None
-        pictures, self._pictures = self._pictures, []
-        return pictures
-
-    def _watch(self, doing: str) -> None:
-        """Draw the recorded substeps of an action, or the start."""
-        world = self._world
-        assert world.moments is not None
-        ends = range(WATCHED_SUBSTEPS, len(world.moments), WATCHED_SUBSTEPS)
-        self._pictures += [draw(world.moments[end - 1], world.path[: end + 1], doing) for end in ends]
-        self._pictures.append(draw(world.moment, world.path, self._caption))
-        world.moments.clear()

@@ -17,8 +17,7 @@ from ddpg import DDPGConfig, UsageError, resume, train
 from ddpg.cli.main import main
 from ddpg.runs import run_directory
 from ddpg.runs.env_factory import make_env
-from ddpg_envs.control_suite import ControlSuiteEnv
-from ddpg_envs.control_suite_tasks import TASKS
+from ddpg_envs.control_suite import TASKS, ControlSuiteEnv
 
 NAMES = [f"{domain}-{task}" for domain, tasks in TASKS.items() for task in tasks]
 

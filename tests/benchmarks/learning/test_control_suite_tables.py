@@ -5,7 +5,7 @@ from learning_cells import ROOT, cell
 
 from benchmarks.learning import control_suite
 from ddpg.config.toml_file import read_toml
-from ddpg_envs.control_suite_tasks import TASKS
+from ddpg_envs.control_suite import TASKS
 
 EASY = control_suite.GROUPS["easy"]
 
