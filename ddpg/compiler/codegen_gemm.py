@@ -10,7 +10,7 @@ dimension that stay in the cache.
 
 import abc
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ddpg.compiler.llvm_builder import ELEMENTWISE, FunctionBuilder
 
@@ -97,9 +97,46 @@ class GemmFunctions(abc.ABC):
     def _write(self, name: str, rows: int) -> None:
         """Write the function for ``rows`` rows of C, and those that it calls, into ``_texts``."""
 
+    def _by_panels(
+        self,
+        lines: FunctionBuilder,
+        name: str,
+        width: int,
+        function: Callable[[str, int], str],
+        pointers: tuple[str, str],
+        rest_in_powers_of_two: bool = False,
+    ) -> None:
+        """Call, for each panel of ``width`` columns of C and for the rest, a function ``(a, b, c, packed)``.
+
+        Args:
+            lines, name: the function that calls them.
+            width: columns of a panel.
+            function: writes a panel's function, given its name and columns.
+            pointers: the panels' ``a`` and ``packed``.
+            rest_in_powers_of_two: whether the rest is several panels of 2ⁿ columns, instead of one.
+        """
+
+        def panel(column: str | int, width: int) -> None:
+            source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
+            of_width = f"{name}.panel{width}"
+            if of_width not in self._texts:
+                self._texts[of_width] = function(of_width, width)
+            a, packed = pointers
+            lines.do(f"call void @{of_width}(ptr {a}, ptr {source}, ptr {lines.at('%c', column)}, ptr {packed})")
+
+        with lines.loop(0, self._columns // width) as index:
+            panel(lines.times(index, width), width)
+        start = self._columns // width * width
+        while rest := self._columns - start:
+            some = 1 << (rest.bit_length() - 1) if rest_in_powers_of_two else rest
+            panel(start, some)
+            start += some
+
 
 class Float32GemmFunctions(GemmFunctions):
     """A product of float32 numbers: columns of B are packed, A is read in place."""
+
+    element = "float"  # of A, as a tile reads it
 
     def _floats_to_pack(self, rows: int) -> int:
         heights = [height for _, height, _ in _blocks(rows, BLOCK_ROWS)]
@@ -110,7 +147,7 @@ class Float32GemmFunctions(GemmFunctions):
         if len(down) == len(along) == 1:
             self._texts[name] = self._block_function(name, rows, self._inner, self._adds)
             return
-        lines = FunctionBuilder()
+        lines, (row_apart, apart) = FunctionBuilder(), self._strides(rows)
         for high, height, top in down:
             with lines.loop(0, high) as index:
                 row = lines.add(f"add nsw i64 {lines.times(index, height)}, {top}")
@@ -121,79 +158,53 @@ class Float32GemmFunctions(GemmFunctions):
                         self._texts[block] = self._block_function(block, height, depth, adds)
                     with lines.loop(0, deep) as other:
                         inner = lines.add(f"add nsw i64 {lines.times(other, depth)}, {start}")
-                        a = lines.at("%a", self._place_in_a(lines, row, inner))
+                        place = lines.add(f"add nsw i64 {lines.times(row, row_apart)}, {lines.times(inner, apart)}")
+                        a = lines.at("%a", place)
                         b = lines.at("%b", lines.times(inner, 1 if self._other_transposed else self._columns))
                         c = lines.at("%c", lines.times(row, self._columns))
                         lines.do(f"call void @{block}(ptr {a}, ptr {b}, ptr {c}, ptr %packed)")
         self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
 
-    def _place_in_a(self, lines: FunctionBuilder, row: str | int, inner: str | int) -> str:
-        apart, inner_apart = (1, self._rows) if self._transposed else (self._inner, 1)
-        return lines.add(f"add nsw i64 {lines.times(row, apart)}, {lines.times(inner, inner_apart)}")
-
     def _block_function(self, name: str, rows: int, depth: int, adds: bool) -> str:
         """Compute ``rows`` rows of C, or, if it ``adds``, add to them; ``depth`` is the inner dimension."""
-        lines, panel = FunctionBuilder(), self._machine.panel_of(rows)
-        with lines.loop(0, self._columns // panel) as index:
-            self._panel(lines, f"{name}.panel", (rows, panel, depth), lines.times(index, panel), adds)
-        start = self._columns // panel * panel
-        while start < self._columns:
-            # If B is read in place, columns beyond the last belong to the next row; packed ones only pad a vector.
-            rest = min(self._columns - start, panel)
-            width = rest if self._packs(rows) else 1 << (rest.bit_length() - 1)
-            self._panel(lines, f"{name}.panel", (rows, width, depth), start, adds)
-            start += width
+        lines = FunctionBuilder()
+        # If B is read in place, columns beyond the last belong to the next row; packed ones only pad a vector.
+        self._by_panels(
+            lines,
+            name,
+            self._machine.panel_of(rows),
+            lambda panel, width: self._panel_function(panel, (rows, width, depth), adds),
+            ("%a", "%packed"),
+            rest_in_powers_of_two=not self._packs(rows),
+        )
         return lines.function(name, ("a", "b", "c", "packed"))
 
     def _packs(self, rows: int) -> bool:
         """Return whether columns of B are packed for ``rows`` rows of C."""
         return self._other_transposed or sum(count for count, _, _ in tiles_of(rows, self._machine.rows)) > 1
 
-    def _panel(
-        self, lines: FunctionBuilder, name: str, shape: tuple[int, int, int], column: str | int, adds: bool
-    ) -> None:
-        """Compute a panel of C, of ``shape`` (rows, width, inner dimension), from ``column`` on."""
-        source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
-        name = f"{name}{shape[1]}"
-        if name not in self._texts:
-            self._texts[name] = self._panel_function(name, shape, adds)
-        lines.do(f"call void @{name}(ptr %a, ptr {source}, ptr {lines.at('%c', column)}, ptr %packed)")
-
-    def _panel_function(self, name: str, shape: tuple[int, int, int], adds: bool) -> str:
-        """Compute a panel of C tile by tile; the tiles' heights differ by at most one row."""
+    def _panel_function(self, name: str, shape: tuple[int, int, int], adds: bool = False) -> str:
+        """Compute a panel of C, ``shape``: rows, columns, inner size. Its tiles' heights differ by at most one row."""
         rows, width, depth = shape
-        lines, source, stride = FunctionBuilder(), "%b", self._columns
-        lanes = min(self._machine.width, 1 << (width - 1).bit_length())
-        if self._packs(rows):
-            source, stride = "%packed", -(-width // lanes) * lanes
-            pack = f"{name}.pack"
-            if self._other_transposed:
-                self._texts[pack] = _transpose_function(pack, (width, depth), self._inner, stride)
-            else:
-                self._texts[pack] = _copy_function(pack, (depth, width), self._columns, stride, lanes)
-            lines.do(f"call void @{pack}(ptr %b, ptr %packed)")
+        lines = FunctionBuilder()
+        source, stride, lanes = self._columns_of_b(lines, name, shape)
+        strides = self._strides(rows)
         for count, height, start in tiles_of(rows, self._machine.rows):
             tile = f"{name}.tile{height}"
-            self._texts[tile] = self._tile(tile, (height, width, depth), lanes, stride, adds)
+            self._texts[tile] = self._tile(tile, (height, width, depth), lanes, stride, strides, adds)
             with lines.loop(0, count) as index:
                 row = lines.add(f"add i64 {lines.times(index, height)}, {start}")
-                a = lines.at("%a", row if self._transposed else lines.times(row, self._inner))
+                a = lines.at("%a", lines.times(row, strides[0]))
                 c = lines.at("%c", lines.times(row, self._columns))
                 lines.do(f"call void @{tile}(ptr {a}, ptr {source}, ptr {c})")
         return lines.function(name, ("a", "b", "c", "packed"))
 
-    def _tile(self, name: str, shape: tuple[int, int, int], lanes: int, stride: int, adds: bool) -> str:
-        """Return the function that computes a tile of C in registers.
-
-        Args:
-            name: of the function.
-            shape: rows and columns of the tile, and the inner dimension.
-            lanes: numbers in a vector.
-            stride: distance from one row of B to the next.
-            adds: whether the product is added to C.
-        """
+    def _tile(
+        self, name: str, shape: tuple[int, int, int], lanes: int, stride: int, strides: tuple[int, int], adds: bool
+    ) -> str:
+        """Compute a tile of C, ``shape``: rows, columns, inner size; ``stride`` is B's, ``strides`` are A's."""
         rows, width, depth = shape
-        vector, parts = f"<{lanes} x float>", range(-(-width // lanes))
+        vector, parts = f"<{lanes} x {self.element}>", range(-(-width // lanes))
         valid = [min(lanes, width - part * lanes) for part in parts]
         lines = FunctionBuilder()
         sums = {(row, part): f"%c{row}.{part}" for row in range(rows) for part in parts}
@@ -206,18 +217,18 @@ class Float32GemmFunctions(GemmFunctions):
         lines.do("br label %loop")
         lines.label("loop")
         lines.do("%k = phi i64 [0, %entry], [%next, %loop]")
-        for (row, part), total in sums.items():
-            lines.do(f"{total} = phi {vector} [{first_sums[row, part]}, %entry], [{total}.next, %loop]")
+        for place, total in sums.items():
+            lines.do(f"{total} = phi <{lanes} x float> [{first_sums[place]}, %entry], [{total}.next, %loop]")
         start = lines.times("%k", stride)
-        columns = [lines.load("%b", start, part * lanes, type_=vector) for part in parts]
-        place, apart = (lines.times("%k", self._rows), 1) if self._transposed else ("%k", self._inner)
+        columns = [self._numbers(lines, lines.load("%b", start, part * lanes, type_=vector)) for part in parts]
+        column = lines.times("%k", strides[1])
         for row in range(rows):
-            one = lines.load("%a", place, row * apart)
-            first = lines.add(f"insertelement {vector} poison, float {one}, i32 0")
+            one = lines.load("%a", column, row * strides[0], type_=self.element)
+            first = lines.add(f"insertelement {vector} poison, {self.element} {one}, i32 0")
             repeated = lines.add(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
+            numbers = self._numbers(lines, repeated)
             for part in parts:
-                product = lines.add(f"fmul {ELEMENTWISE} {vector} {repeated}, {columns[part]}")
-                lines.do(f"{sums[row, part]}.next = fadd {ELEMENTWISE} {vector} {sums[row, part]}, {product}")
+                self._accumulate(lines, vector, sums[row, part], numbers, columns[part])
         lines.do("%next = add nuw nsw i64 %k, 1")
         lines.do(f"%over = icmp eq i64 %next, {depth}")
         lines.do("br i1 %over, label %end, label %loop")
@@ -225,6 +236,33 @@ class Float32GemmFunctions(GemmFunctions):
         for (row, part), total in sums.items():
             store_first(lines, f"{total}.next", (valid[part], lanes), "%c", row * self._columns + part * lanes)
         return lines.function(name, ("a", "b", "c"))
+
+    def _strides(self, rows: int) -> tuple[int, int]:
+        """Return the distances of A's rows and of its columns, as tiles read them for ``rows`` rows of C."""
+        return (1, self._rows) if self._transposed else (self._inner, 1)
+
+    def _columns_of_b(self, lines: FunctionBuilder, name: str, shape: tuple[int, int, int]) -> tuple[str, int, int]:
+        """Pack B's columns for a panel of ``shape`` if needed; return their address, stride, and lanes of a vector."""
+        rows, width, depth = shape
+        lanes = min(self._machine.width, 1 << (width - 1).bit_length())
+        if not self._packs(rows):
+            return "%b", self._columns, lanes
+        pack, stride = f"{name}.pack", -(-width // lanes) * lanes
+        if self._other_transposed:
+            self._texts[pack] = _transpose_function(pack, (width, depth), self._inner, stride)
+        else:
+            self._texts[pack] = _copy_function(pack, (depth, width), self._columns, stride, lanes)
+        lines.do(f"call void @{pack}(ptr %b, ptr %packed)")
+        return "%packed", stride, lanes
+
+    def _numbers(self, lines: FunctionBuilder, vector: str) -> str:
+        """Return a vector that was loaded as the numbers that are multiplied."""
+        return vector
+
+    def _accumulate(self, lines: FunctionBuilder, vector: str, total: str, one: str, other: str) -> None:
+        """Add the product of two vectors to the sums ``total``, under the name ``total.next``."""
+        product = lines.add(f"fmul {ELEMENTWISE} {vector} {one}, {other}")
+        lines.do(f"{total}.next = fadd {ELEMENTWISE} {vector} {total}, {product}")
 
 
 def _blocks(length: int, size: int) -> list[tuple[int, int, int]]:

@@ -76,21 +76,12 @@ class AMXGemmFunctions(GemmFunctions):
             pack = self._pack(f"{name}.pack", rest, stride, (pairs_are_rows, False))
             source, goal = lines.at("%a", whole * LANES * step), lines.at("%packed", whole * self._strip)
             lines.do(f"call void @{pack}(ptr {source}, ptr {goal})")
-        with lines.loop(0, self._columns // width) as index:
-            self._panel(lines, f"{name}.panel", rows, lines.times(index, width), width)
-        if self._columns % width:
-            self._panel(lines, f"{name}.panel", rows, self._columns // width * width, self._columns % width)
+        after = lines.at("%packed", -(-rows // LANES) * self._strip)
+        self._by_panels(
+            lines, name, width, lambda panel, width: self._panel_function(panel, rows, width), ("%packed", after)
+        )
         lines.do("call void @llvm.x86.tilerelease()")
         self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
-
-    def _panel(self, lines: FunctionBuilder, name: str, rows: int, column: str | int, width: int) -> None:
-        """Compute up to 32 columns of C from ``column`` on."""
-        name = f"{name}{width}"
-        if name not in self._texts:
-            self._texts[name] = self._panel_function(name, rows, width)
-        source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
-        after = lines.at("%packed", -(-rows // LANES) * self._strip)
-        lines.do(f"call void @{name}(ptr %packed, ptr {source}, ptr {lines.at('%c', column)}, ptr {after})")
 
     def _panel_function(self, name: str, rows: int, width: int) -> str:
         """Pack ``width`` columns of B, then compute C by two strips of rows at a time."""

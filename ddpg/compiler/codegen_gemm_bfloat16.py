@@ -7,7 +7,7 @@ pair takes the space of one float. The matrices themselves stay float32 in memor
 VDPBF16PS and VCVTNE2PS2BF16: subnormal arguments and results count as 0, sums round to the nearest.)
 """
 
-from ddpg.compiler.codegen_gemm import GemmFunctions, load_first, store_first, tiles_of, transposed_registers
+from ddpg.compiler.codegen_gemm import Float32GemmFunctions, load_first, store_first, transposed_registers
 from ddpg.compiler.llvm_builder import FunctionBuilder
 
 LANES = 16  # float32 sums of an instruction
@@ -18,8 +18,10 @@ declare {SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({SUMS}, {_NUMBERS}, {_NUMBERS})
 declare {_NUMBERS} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({SUMS}, {SUMS})"""
 
 
-class BFloat16GemmFunctions(GemmFunctions):
+class BFloat16GemmFunctions(Float32GemmFunctions):
     """A product of bfloat16 numbers by AVX512-BF16: all of A is packed, B by panels of columns."""
+
+    element = "i32"  # a pair
 
     @property
     def _pairs(self) -> int:
@@ -31,86 +33,45 @@ class BFloat16GemmFunctions(GemmFunctions):
 
     def _write(self, name: str, rows: int) -> None:
         """Pack all N rows of A, then compute C by panels of columns."""
-        lines, panel = FunctionBuilder(), self._machine.panel
-        pack = f"{name}.pack"
+        lines, pack = FunctionBuilder(), f"{name}.pack"
         if self._transposed:
             self._texts[pack] = _interleave_function(pack, self._inner, rows, self._rows, rows)
         else:
             self._texts[pack] = _round_function(pack, rows, self._inner)
         panels = lines.at("%packed", _whole_vectors(rows * self._pairs))
         lines.do(f"call void @{pack}(ptr %a, ptr %packed)")
-        whole, rest = divmod(self._columns, panel)
-        with lines.loop(0, whole) as index:
-            self._panel(lines, f"{name}.panel", rows, lines.times(index, panel), panel, panels)
-        if rest:
-            self._panel(lines, f"{name}.panel", rows, whole * panel, rest, panels)
+        self._by_panels(
+            lines,
+            name,
+            self._machine.panel,
+            lambda panel, width: self._panel_function(panel, (rows, width, self._pairs)),
+            ("%packed", panels),
+        )
         self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
 
-    def _panel(self, lines: FunctionBuilder, name: str, rows: int, column: str | int, width: int, panels: str) -> None:
-        """Compute ``width`` columns of C from ``column`` on."""
-        source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
-        name = f"{name}{width}"
-        if name not in self._texts:
-            self._texts[name] = self._panel_function(name, rows, width)
-        lines.do(f"call void @{name}(ptr %packed, ptr {source}, ptr {lines.at('%c', column)}, ptr {panels})")
+    def _strides(self, rows: int) -> tuple[int, int]:
+        return (1, rows) if self._transposed else (self._pairs, 1)
 
-    def _panel_function(self, name: str, rows: int, width: int) -> str:
-        """Pack ``width`` columns of B, then compute C tile by tile; the tiles' heights differ by at most one row."""
+    def _columns_of_b(self, lines: FunctionBuilder, name: str, shape: tuple[int, int, int]) -> tuple[str, int, int]:
+        _, width, _ = shape
         pack, padded = f"{name}.pack", _whole_vectors(width)
         if self._other_transposed:
             self._texts[pack] = _transpose_function(pack, width, self._inner, padded)
         else:
             self._texts[pack] = _interleave_function(pack, self._inner, width, self._columns, padded)
-        lines = FunctionBuilder()
         lines.do(f"call void @{pack}(ptr %b, ptr %packed)")
-        for count, height, start in tiles_of(rows, self._machine.rows):
-            tile = f"{name}.tile{height}"
-            self._texts[tile] = self._tile(tile, rows, height, width)
-            with lines.loop(0, count) as index:
-                row = lines.add(f"add i64 {lines.times(index, height)}, {start}")
-                a = lines.at("%a", row if self._transposed else lines.times(row, self._pairs))
-                c = lines.at("%c", lines.times(row, self._columns))
-                lines.do(f"call void @{tile}(ptr {a}, ptr %packed, ptr {c})")
-        return lines.function(name, ("a", "b", "c", "packed"))
+        return "%packed", padded, LANES
 
-    def _tile(self, name: str, part: int, rows: int, width: int) -> str:
-        """Return the function that computes ``rows`` by ``width`` numbers of C in registers."""
-        parts = range(-(-width // LANES))
-        lines = FunctionBuilder()
-        lines.do("br label %loop")
-        lines.label("loop")
-        lines.do("%k = phi i64 [0, %entry], [%next, %loop]")
-        sums = {(row, column): f"%c{row}.{column}" for row in range(rows) for column in parts}
-        for total in sums.values():
-            lines.do(f"{total} = phi {SUMS} [zeroinitializer, %entry], [{total}.next, %loop]")
-        start = lines.times("%k", len(parts) * LANES)
-        columns = [_numbers(lines, lines.load("%b", start, column * LANES, type_=PAIRS)) for column in parts]
-        place, apart = (lines.times("%k", part), 1) if self._transposed else ("%k", self._pairs)
-        for row in range(rows):
-            pair = lines.load("%a", place, row * apart, type_="i32")
-            first = lines.add(f"insertelement {PAIRS} poison, i32 {pair}, i32 0")
-            repeated = lines.add(f"shufflevector {PAIRS} {first}, {PAIRS} poison, <{LANES} x i32> zeroinitializer")
-            numbers = _numbers(lines, repeated)
-            for column in parts:
-                total = sums[row, column]
-                arguments = f"{SUMS} {total}, {_NUMBERS} {numbers}, {_NUMBERS} {columns[column]}"
-                lines.do(f"{total}.next = call {SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({arguments})")
-        lines.do("%next = add nuw nsw i64 %k, 1")
-        lines.do(f"%over = icmp eq i64 %next, {self._pairs}")
-        lines.do("br i1 %over, label %end, label %loop")
-        lines.label("end")
-        for (row, column), total in sums.items():
-            valid = min(LANES, width - column * LANES)
-            store_first(lines, f"{total}.next", (valid, LANES), "%c", row * self._columns + column * LANES)
-        return lines.function(name, ("a", "b", "c"))
+    def _numbers(self, lines: FunctionBuilder, vector: str) -> str:
+        return lines.add(f"bitcast {PAIRS} {vector} to {_NUMBERS}")
+
+    def _accumulate(self, lines: FunctionBuilder, vector: str, total: str, one: str, other: str) -> None:
+        arguments = f"{SUMS} {total}, {_NUMBERS} {one}, {_NUMBERS} {other}"
+        lines.do(f"{total}.next = call {SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({arguments})")
 
 
 def _whole_vectors(size: int) -> int:
     return -(-size // LANES) * LANES
-
-
-def _numbers(lines: FunctionBuilder, pairs: str) -> str:
-    return lines.add(f"bitcast {PAIRS} {pairs} to {_NUMBERS}")
 
 
 def _rounded(lines: FunctionBuilder, low: str, high: str) -> str:
