@@ -1,6 +1,6 @@
 """Write the LLVM module of an update: a function for each kernel and each kind of update, and the entry function."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ddpg.compiler import codegen_gemm_amx, codegen_gemm_bfloat16
@@ -235,45 +235,42 @@ class UpdateFunction:
                 value = main.add(f"fadd float {value}, {main.load(other, index)}")
             main.store(value, result, index)
 
-    def _move(self, kernel: Node) -> None:
-        name, count = self._module.moves[id(kernel)], shared_parts(kernel)
+    def _bounds(self, kernel: Node, by_parts: Collection[int]) -> list[tuple[int, int]]:
+        """Return the bounds of a kernel's shards, which begin once their accesses are safe.
+
+        Args:
+            kernel: the kernel.
+            by_parts: places of the inputs of which a shard reads only its own part; it reads the others as a whole.
+        """
+        count, ranges, parts, whole = shared_parts(kernel), self._ranges, [], []
+        for place, source in enumerate(kernel.inputs):
+            if place in by_parts:
+                parts.append(source)
+            else:
+                whole += ranges.whole(source)
         bounds = split_evenly(count, self._module.workers)
-        self._shards.synchronize([self._ranges.parts(kernel, kernel.inputs, count, low, high) for low, high in bounds])
+        self._shards.synchronize([[*ranges.parts(kernel, parts, count, *bound), *whole] for bound in bounds])
+        return bounds
+
+    def _move(self, kernel: Node) -> None:
+        self._bounds(kernel, range(len(kernel.inputs)))
         addresses = self._addresses(kernel)
-        for _, low, high in self._shards.each(count):
-            self._call(name, addresses, (low, high))
+        for _, low, high in self._shards.each(shared_parts(kernel)):
+            self._call(self._module.moves[id(kernel)], addresses, (low, high))
 
     def _matmul(self, kernel: Node) -> None:
-        main, (rows, columns) = self._main, kernel.shape
-        name = self._module.matmuls[gemm_key(kernel)]
-        one, other = kernel.inputs
-        by_rows = [] if kernel.detail[0] else [one]  # a transposed input is read by columns: whole, by each worker
-        read_whole = [other] if by_rows else [one, other]
-        whole = [access for source in read_whole for access in self._ranges.whole(source)]
-        bounds = split_evenly(rows, self._module.workers)
-        self._shards.synchronize(
-            [[*self._ranges.parts(kernel, by_rows, rows, low, high), *whole] for low, high in bounds]
-        )
-        a, b, c = self._addresses(kernel)
-        for worker, low, high in self._shards.each(rows):
-            first = low if kernel.detail[0] else main.times(low, one.shape[1])
-            pointers = [main.at(a, first), b, main.at(c, main.times(low, columns)), self._packed(worker)]
+        main, transposed = self._main, kernel.detail[0]
+        bounds = self._bounds(kernel, () if transposed else (0,))  # a transposed input is read by columns: whole
+        name, (a, b, c) = self._module.matmuls[gemm_key(kernel)], self._addresses(kernel)
+        for worker, low, high in self._shards.each(shared_parts(kernel)):
+            first = low if transposed else main.times(low, kernel.inputs[0].shape[1])
+            pointers = [main.at(a, first), b, main.at(c, main.times(low, kernel.shape[1])), self._packed(worker)]
             self._call_for_size(name, bounds, (low, high), pointers)
 
     def _convolution(self, kernel: Node) -> None:
-        count, read_by_parts = shared_parts(kernel), []
-        if kernel.kind == "convolution":
-            read_by_parts = [kernel.inputs[0]]
-        elif kernel.kind == "image_gradient":
-            read_by_parts = [kernel.inputs[1]]
-        read_whole = [source for source in kernel.inputs if source not in read_by_parts]
-        whole = [access for source in read_whole for access in self._ranges.whole(source)]
-        bounds = split_evenly(count, self._module.workers)
-        self._shards.synchronize(
-            [[*self._ranges.parts(kernel, read_by_parts, count, low, high), *whole] for low, high in bounds]
-        )
+        bounds = self._bounds(kernel, {"convolution": (0,), "image_gradient": (1,)}.get(kernel.kind, ()))
         name, addresses = self._module.convolutions[kernel.kind, kernel.detail], self._addresses(kernel)
-        for worker, low, high in self._shards.each(count):
+        for worker, low, high in self._shards.each(shared_parts(kernel)):
             self._call_for_size(name, bounds, (low, high), [*addresses, self._packed(worker)], (low,))
 
     def _call_for_size(

@@ -370,28 +370,12 @@ def _matmul(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> N
 
 
 def _convolution(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
-    images, filters = operation.inputs
-    sizes = _sizes_of_convolution(operation, images, filters, output)
-    return _convolved(context, operation, output, (images, filters), sizes)
-
-
-def _filter_gradient(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
-    images, _, gradient = operation.inputs
-    sizes = _sizes_of_convolution(operation, images, output, gradient)
-    return _convolved(context, operation, output, (images, gradient), sizes)
-
-
-def _image_gradient(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
-    _, filters, gradient = operation.inputs
-    sizes = _sizes_of_convolution(operation, output, filters, gradient)
-    return _convolved(context, operation, output, (filters, gradient), sizes)
-
-
-def _convolved(
-    context: _Lowering, operation: tf.Operation, output: tf.Tensor, inputs: Sequence[tf.Tensor], sizes: Convolution
-) -> Node:
-    one, other = map(context.whole, inputs)
-    result = context.program.convolution(_CONVOLUTIONS[operation.type], one, other, sizes)
+    """Return a convolution or a gradient; in the place of its result, a gradient's op has the result's shape."""
+    kind, place = _CONVOLUTIONS[operation.type]
+    tensors = [*operation.inputs]
+    tensors[place : place + 1] = [output]
+    one, other = (context.whole(tensor) for tensor in tensors if tensor is not output)
+    result = context.program.convolution(kind, one, other, _sizes_of_convolution(operation, *tensors))
     return context.program.reshape(result, matrix_shape(output))
 
 
@@ -651,10 +635,11 @@ _SEVERAL_OUTPUTS: dict[str, Callable[[_Lowering, tf.Operation], list[Node]]] = {
     "SoftmaxCrossEntropyWithLogits": _cross_entropy,
 }
 
+# The IR's kind, and the place of the result among images, filters and the convolution's result.
 _CONVOLUTIONS = {
-    "Conv2D": "convolution",
-    "Conv2DBackpropFilter": "filter_gradient",
-    "Conv2DBackpropInput": "image_gradient",
+    "Conv2D": ("convolution", 2),
+    "Conv2DBackpropFilter": ("filter_gradient", 1),
+    "Conv2DBackpropInput": ("image_gradient", 0),
 }
 _OTHERS: dict[str, Callable[[_Lowering, Any, tf.Tensor], Node]] = {
     "Cast": _cast,
@@ -666,9 +651,7 @@ _OTHERS: dict[str, Callable[[_Lowering, Any, tf.Tensor], Node]] = {
     "L2Loss": _l2_loss,
     "BiasAddGrad": _bias_gradient,
     "MatMul": _matmul,
-    "Conv2D": _convolution,
-    "Conv2DBackpropFilter": _filter_gradient,
-    "Conv2DBackpropInput": _image_gradient,
+    **dict.fromkeys(_CONVOLUTIONS, _convolution),
     "Transpose": _transpose,
     "ConcatV2": _concat,
     **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
