@@ -22,6 +22,8 @@ from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
 from ddpg.errors import FileFault, UsageError
 from ddpg.replay.minibatch import stored_dtype
 
+Spaces = tuple[gym.Space, gym.Space]  # of observations and actions
+
 LAYERS, NUMBERS = 4, 1 << 20  # networks up to this size are always built; loading then names a variable that differs
 UPDATES_PER_STEP = 10_000
 MINIBATCHES = 4 << 30  # bytes of the minibatches of one call, of which there are fewer if they are large
@@ -33,19 +35,13 @@ _SLOTS = {"adam": 2, "rmsprop": 2, "momentum": 1}  # numbers that an optimiser k
 _ADVICE = "pass config=... if that is meant, or take another checkpoint"
 
 
-def check_options(
-    path: Any,
-    config: AgentConfig,
-    spaces: tuple[gym.Space, gym.Space],
-    variables: Mapping[str, np.ndarray],
-) -> None:
+def check_options(path: Any, config: AgentConfig, spaces: Spaces, variables: Mapping[str, np.ndarray]) -> None:
     """Refuse options of a checkpoint that need more than its arrays justify or the bounds above allow.
 
     Args:
         path: the checkpoint, for the message.
-        config: the options that it holds.
+        config, variables: what it holds.
         spaces: of observations and actions.
-        variables: the checkpoint's variables.
 
     Raises:
         FileFault: if they do.
@@ -54,7 +50,6 @@ def check_options(
     def refuse(name: str, why: str) -> FileFault:
         return FileFault(f"checkpoint {path}: {name}={short_repr(getattr(config, name))} {why}; {_ADVICE}")
 
-    observations, actions = map(_flat_size, spaces)
     row, stored, numbers = _drawn_bytes(spaces), _stored_bytes(spaces), sum(array.size for array in variables.values())
     count = sum(len(hidden) for _, hidden in config.described_layers)
     for name, hidden in config.described_layers:
@@ -62,7 +57,7 @@ def check_options(
         layers = max(LAYERS, len(variables) // 4 - (count - len(hidden)))
         if len(hidden) > layers:
             raise refuse(name, f"has {len(hidden)} layers; its {len(variables)} variables make at most {layers}")
-        asked = _count_weights(config, hidden, spaces[0], observations, actions)
+        asked = _count_weights(config, hidden, spaces)
         if asked > max(NUMBERS, numbers):
             raise refuse(
                 name,
@@ -93,7 +88,7 @@ def check_counts(config: AgentConfig) -> None:
         raise UsageError(f"{name}={value} is more than {INTEGER}, as far as TensorFlow counts; give less")
 
 
-def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows: int = 0) -> None:
+def check_memory(config: AgentConfig, spaces: Spaces, rows: int = 0) -> None:
     """Refuse options that need more memory than this machine has, by a lower bound of the need.
 
     Args:
@@ -124,7 +119,7 @@ def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows:
         raise _size_error(config, "buffer_size", what, networks + stored, there, fitting_buffer(*spaces))
 
 
-def largest_call(config: AgentConfig, spaces: tuple[gym.Space, gym.Space]) -> int:
+def largest_call(config: AgentConfig, spaces: Spaces) -> int:
     """Return the most updates of a call: those that the options ask for, or as many as have 4 GiB of minibatches."""
     return max(1, min(config.largest_call, MINIBATCHES // (config.batch_size * _drawn_bytes(spaces))))
 
@@ -134,9 +129,7 @@ def fitting_buffer(observations: gym.Space, actions: gym.Space) -> int:
     return max(1, memory_limit.memory_limit() // 2 // _stored_bytes((observations, actions)))
 
 
-def with_fitting_buffer(
-    options: dict[str, Any], kind: type[AgentConfig], spaces: tuple[gym.Space, gym.Space]
-) -> tuple[dict[str, Any], str]:
+def with_fitting_buffer(options: dict[str, Any], kind: type[AgentConfig], spaces: Spaces) -> tuple[dict[str, Any], str]:
     """Return default options with a replay buffer that fits into memory, and a message if it was reduced.
 
     Args:
@@ -147,18 +140,13 @@ def with_fitting_buffer(
     Returns:
         The options, and why the buffer is smaller; an empty string if it is not.
     """
-    buffer, note = _buffer_that_fits(options.get("buffer_size", kind.buffer_size), *spaces)
-    return {**options, "buffer_size": buffer}, note
-
-
-def _buffer_that_fits(usual: int, observations: gym.Space, actions: gym.Space) -> tuple[int, str]:
-    row, there = _stored_bytes((observations, actions)), memory_limit.memory_limit()
-    fits = fitting_buffer(observations, actions)
+    usual, fits = options.get("buffer_size", kind.buffer_size), fitting_buffer(*spaces)
     if usual <= fits:
-        return usual, ""
-    return fits, (
+        return {**options, "buffer_size": usual}, ""
+    return {**options, "buffer_size": fits}, (
         f"the replay memory holds {fits:,} transitions (--buffer-size {fits}), not {usual:,}: those would need "
-        f"{usual * row / 1e9:,.1f} GB, and this machine has {there / 1e9:,.1f} GB"
+        f"{usual * _stored_bytes(spaces) / 1e9:,.1f} GB, and this machine has "
+        f"{memory_limit.memory_limit() / 1e9:,.1f} GB"
     )
 
 
@@ -172,7 +160,7 @@ def _size_error(
     )
 
 
-def _stored_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
+def _stored_bytes(spaces: Spaces) -> int:
     """Return the bytes of a transition in the replay memory, which stores each observation once.
 
     The last s′ of an episode is stored in addition, so episodes of few steps take more.
@@ -181,18 +169,17 @@ def _stored_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
     return observations * stored_dtype(spaces[0]).itemsize + 4 * (actions + 3)
 
 
-def _drawn_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
+def _drawn_bytes(spaces: Spaces) -> int:
     """Return the bytes of a transition in a minibatch, with s and s′."""
     return _stored_bytes(spaces) + _flat_size(spaces[0]) * stored_dtype(spaces[0]).itemsize
 
 
-def _network_bytes(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], learning: bool) -> int:
+def _network_bytes(config: AgentConfig, spaces: Spaces, learning: bool) -> int:
     """Return a lower bound of the bytes of the networks that the options describe and, if ``learning``, of updates."""
-    observations, actions = map(_flat_size, spaces)
     networks = [hidden for _, hidden in config.described_layers]
     slots = _SLOTS.get(config.optimizer, 0) if isinstance(config.optimizer, str) else 0
     copies = 2 + slots  # the network itself, and its moving average
-    weights = sum(_count_weights(config, hidden, spaces[0], observations, actions) for hidden in networks)
+    weights = sum(_count_weights(config, hidden, spaces) for hidden in networks)
     if not learning:
         return 4 * weights * copies
     # Updates add the gradients and, for a minibatch, every layer's outputs and the gradients with respect to them.
@@ -214,13 +201,11 @@ def _flat_size(space: gym.Space) -> int:
     return sum(map(_flat_size, getattr(space, "spaces", ())))
 
 
-def _count_weights(
-    config: AgentConfig, hidden: Sequence[int], space: gym.Space, observations: int, actions: int
-) -> int:
-    """Return a lower bound of the number of weights of a network with these hidden layers, observations and actions."""
-    features = observations
+def _count_weights(config: AgentConfig, hidden: Sequence[int], spaces: Spaces) -> int:
+    """Return a lower bound of the number of weights of a network with these hidden layers."""
+    features, actions = map(_flat_size, spaces)
     if config.network == "conv":
-        height, width = (*(space.shape or ()), 1, 1)[:2]
+        height, width = (*(spaces[0].shape or ()), 1, 1)[:2]
         features = 32 * (height // 4) * (width // 4)  # after the convolutions of ddpg.networks.layers.conv
     layers = [features, *hidden, actions]
     return sum(inputs * outputs for inputs, outputs in itertools.pairwise(layers))
