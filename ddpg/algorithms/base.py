@@ -17,7 +17,7 @@ import tensorflow as tf
 from ddpg.errors import UsageError, brief, own_code
 from ddpg.gradients.backward import huber_weights, weight_gradient
 from ddpg.gradients.td import check_gradients
-from ddpg.networks.base import Network
+from ddpg.networks.base import Network, optimizer_of
 from ddpg.networks.value import Prediction, ValueNetwork
 from ddpg.policies.network_policy import ActingNetwork
 from ddpg.replay.minibatch import Batch
@@ -91,6 +91,23 @@ class UpdateCounter:
 def _done(op: tf.Operation) -> tf.Tensor:
     with tf.control_dependencies([op]):
         return tf.constant(True)
+
+
+def network_options(config: Any, network: str) -> dict[str, Any]:
+    """Return the arguments that every network takes from an agent's options.
+
+    Args:
+        config: the options.
+        network: the option that holds the user's own layers of this network, ``"actor_network"``.
+    """
+    return {
+        "optimizer": optimizer_of(config),
+        "tau": config.tau,
+        "max_gradient_norm": config.max_gradient_norm,
+        "output_init": config.output_init,
+        "weight_projection": config.weight_projection,
+        "affine_projection": network in config.affine_projected,
+    }
 
 
 class OptimizerSpec(NamedTuple):

@@ -26,6 +26,7 @@ from ddpg.algorithms.base import (
     Update,
     apply_and_report,
     bootstrap,
+    network_options,
     td_errors,
     weight_samples,
 )
@@ -34,7 +35,7 @@ from ddpg.errors import UsageError
 from ddpg.gradients.policy import apply_path
 from ddpg.gradients.td import GradientsAndVariables, check_gradients
 from ddpg.networks.actor import ActorNetwork, AveragedActor
-from ddpg.networks.base import Network, optimizer_of
+from ddpg.networks.base import Network
 from ddpg.networks.critic import CategoricalCritic, CriticNetwork, DistributionalCritic
 from ddpg.networks.layers import ConvolutionalLayers, hidden_layers
 from ddpg.networks.own_layers import own_layers
@@ -214,15 +215,10 @@ def make_actor(config: DDPGConfig, spaces: Spaces, encoder: CriticNetwork | None
         encoder=encoder,
         bounding=config.bounding,
         policy_gradient=config.policy_gradient,
-        optimizer=optimizer_of(config),
         learning_rate=config.actor_learning_rate,
-        tau=config.tau,
         action_gradient_clip=config.action_gradient_clip,
         pre_activation_penalty=config.pre_activation_penalty,
-        max_gradient_norm=config.max_gradient_norm,
-        output_init=config.output_init,
-        weight_projection=config.weight_projection,
-        affine_projection="actor_network" in config.affine_projected,
+        **network_options(config, "actor_network"),
     )
 
 
@@ -231,15 +227,10 @@ def make_critic(config: DDPGConfig, spaces: Spaces) -> CriticNetwork:
     options: dict[str, Any] = {
         "network": critic_layers(config, spaces[0]),
         "td_target": config.td_target,
-        "optimizer": optimizer_of(config),
         "learning_rate": config.critic_learning_rate,
-        "tau": config.tau,
         "clip_delta": config.clip_delta,
         "l2": config.critic_l2,
-        "max_gradient_norm": config.max_gradient_norm,
-        "output_init": config.output_init,
-        "weight_projection": config.weight_projection,
-        "affine_projection": "critic_network" in config.affine_projected,
+        **network_options(config, "critic_network"),
     }
     if config.critic != "scalar":
         options |= {"atoms": config.atoms, "v_min": config.v_min, "v_max": config.v_max, "spread": config.target_spread}

@@ -17,11 +17,11 @@ from ddpg.algorithms.base import (
     UpdateCounter,
     apply_and_report,
     bootstrap,
+    network_options,
     td_errors,
     weight_samples,
 )
 from ddpg.config.algorithm_options import DQNConfig
-from ddpg.networks.base import optimizer_of
 from ddpg.networks.layers import hidden_layers
 from ddpg.networks.own_layers import own_layers
 from ddpg.networks.q_network import QNetwork
@@ -57,16 +57,11 @@ class DQNUpdate(Update):
             *spaces,
             network=own_layers("q_network", config.q_network) or supplied,
             td_target=config.td_target,
-            optimizer=optimizer_of(config),
             learning_rate=config.learning_rate,
-            tau=config.tau,
             clip_delta=config.clip_delta,
             loss=config.critic_loss,
-            max_gradient_norm=config.max_gradient_norm,
-            output_init=config.output_init,
-            weight_projection=config.weight_projection,
-            affine_projection="q_network" in config.affine_projected,
             masked=config.action_mask,
+            **network_options(config, "q_network"),
         )
         return cls(network, config)
 
