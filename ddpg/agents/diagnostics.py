@@ -288,12 +288,12 @@ class Diagnostics:
         rng = np.random.default_rng([_STREAM, agent.seed, agent.num_timesteps])
         copy.load(agent.get_parameters(), self._rates(goal))
         seen = agent.replay.gather(agent.replay.draw(rng, 1, SAMPLES)[0])
-        units = copy.units(self._normalised(seen).observations, seen.actions)
+        units = copy.units(seen.with_observations(agent.memory.observations).observations, seen.actions)
         measured = self._values(copy, rng)
         minibatches, _ = agent.memory.sampler.sample(rng, 1, config.batch_size, agent.priority_correction)
         minibatch = minibatches.map(lambda field: field[0])
         minibatch = minibatch.replace(rewards=minibatch.rewards / np.float32(agent.reward_scale))
-        for name, step in copy.step(self._normalised(minibatch)).items():
+        for name, step in copy.step(minibatch.with_observations(agent.memory.observations)).items():
             numbers = {
                 "dormant_share": dormant_share(units[name].activations),
                 "dead_share": dormant_share(units[name].activations, 0.0),
@@ -314,7 +314,7 @@ class Diagnostics:
         if not len(rows):
             return {}
         found = replay.gather(rng.choice(rows, SAMPLES), steps, agent.config.discount)
-        normalised, scale = self._normalised(found), agent.reward_scale
+        normalised, scale = found.with_observations(agent.memory.observations), agent.reward_scale
         q = scale * copy.values(normalised.observations).astype(np.float64)
         beyond = scale * copy.values(normalised.next_observations).astype(np.float64)
         discounts = agent.config.discount if found.discounts is None else found.discounts[:, 0]
@@ -328,11 +328,3 @@ class Diagnostics:
         left = max(0.0, 1 - agent.num_timesteps / goal)
         specs: Any = zip(named_networks(agent.symbolic_update), agent.symbolic_update.learning_rates, strict=True)
         return {name: factor_of(schedule, left) * rate for name, (_, rate, schedule) in specs}
-
-    def _normalised(self, batch: Batch) -> Batch:
-        normaliser = self._agent.memory.observations
-        if normaliser is None:
-            return batch
-        return batch.replace(
-            observations=normaliser(batch.observations), next_observations=normaliser(batch.next_observations)
-        )

@@ -185,10 +185,7 @@ class Updater:
             batch, rows = self._sampler.sample(self._rng, count, self._config.batch_size, correction)
             if reward_scale != 1.0:
                 batch = batch.replace(rewards=batch.rewards / np.float32(reward_scale))
-            if (normaliser := self._normaliser) is not None:
-                batch = batch.replace(
-                    observations=normaliser(batch.observations), next_observations=normaliser(batch.next_observations)
-                )
+            batch = batch.with_observations(self._normaliser)
             if self.compile_seconds is None:
                 self._check_own_paths(session, batch)
             with self._first_update():

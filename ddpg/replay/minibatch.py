@@ -51,6 +51,14 @@ class Batch:
         """Return a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
+    def with_observations(self, function: Callable[[Any], Any] | None) -> "Batch":
+        """Return a copy with ``function`` applied to both fields of observations; this batch for ``None``."""
+        if function is None:
+            return self
+        return self.replace(
+            observations=function(self.observations), next_observations=function(self.next_observations)
+        )
+
     def padded(self, length: int) -> "Batch":
         """Return the K minibatches, followed by minibatches of zeros up to ``length``."""
         return self.map(lambda field: np.pad(field, [(0, length - len(field))] + [(0, 0)] * (field.ndim - 1)))
