@@ -32,7 +32,7 @@ from ddpg.agents.ddpg import DDPG
 from ddpg.algorithms.ddpg import DDPGUpdate, policy_gradient
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError
-from ddpg.gradients.td import ComputeGradients, GradientsAndVariables
+from ddpg.gradients.td import ComputeGradients, GradientsAndVariables, dense
 from ddpg.networks.base import Network
 from ddpg.networks.value import Prediction
 from ddpg.replay.minibatch import Batch
@@ -130,7 +130,7 @@ class FlowRecorder:
         used = _ancestors([gradient for gradient, _ in pairs])
         starts: dict[tuple, BackwardStart] = {}
         for start in self._starts:
-            if not used & {gradient.name for gradient in map(_dense, start.gradients) if gradient is not None}:
+            if not used & {gradient.name for gradient in map(dense, start.gradients) if gradient is not None}:
                 continue
             key = tuple(map(id, [*start.loss, *(start.grad_loss or []), *start.constants]))
             earlier = starts.get(key, start._replace(variables=[]))
@@ -388,17 +388,13 @@ def _trace_pass(
 def _sum(gradients: Sequence[tf.Tensor | None]) -> tf.Tensor | None:
     """Add those gradients that are not ``None``; ``None`` if all are."""
     found = [gradient for gradient in gradients if gradient is not None]
-    return found[0] if len(found) == 1 else tf.add_n([*map(_dense, found)]) if found else None
-
-
-def _dense(gradient: Any) -> Any:
-    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+    return found[0] if len(found) == 1 else tf.add_n([*map(dense, found)]) if found else None
 
 
 def _ancestors(tensors: Sequence) -> set[str]:
     """Return the names of ``tensors`` and of all tensors that they are computed from."""
     seen: set[str] = set()
-    waiting = [tensor for tensor in map(_dense, tensors) if isinstance(tensor, tf.Tensor)]
+    waiting = [tensor for tensor in map(dense, tensors) if isinstance(tensor, tf.Tensor)]
     while waiting:
         tensor = waiting.pop()
         if tensor.name not in seen:

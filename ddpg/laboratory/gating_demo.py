@@ -25,6 +25,8 @@ to the scheduler and counts the races.
 import numpy as np
 import tensorflow as tf
 
+from ddpg.compiler.lowering import ops_in_order
+
 v1 = tf.compat.v1
 
 GATES = {
@@ -140,23 +142,12 @@ def _unrewritten():
     return options
 
 
-def _needed(op):
-    """Return every op that runs when ``op`` is run."""
-    seen, open_ends = set(), [op]
-    while open_ends:
-        one = open_ends.pop()
-        if one not in seen:
-            seen.add(one)
-            open_ends += [tensor.op for tensor in one.inputs] + list(one.control_inputs)
-    return seen
-
-
 def _reader_of(variable, step):
     """Return the step's one op that multiplies by the variable's transpose."""
     handle = variable.op
     (reader,) = (
         op
-        for op in _needed(step)
+        for op in ops_in_order([step])
         if op.type == "MatMul" and op.get_attr("transpose_b") and handle in [t.op for t in op.inputs[1].op.inputs]
     )
     return reader
@@ -165,7 +156,7 @@ def _reader_of(variable, step):
 def _update_of(variable, step):
     """Return the step's one op that moves the variable."""
     (update,) = (
-        op for op in _needed(step) if op.type.endswith("ApplyGradientDescent") and op.inputs[0].op is variable.op
+        op for op in ops_in_order([step]) if op.type.endswith("ApplyGradientDescent") and op.inputs[0].op is variable.op
     )
     return update
 

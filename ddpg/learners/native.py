@@ -62,9 +62,8 @@ class NativeLearner:
         )
         self._compiled = CompiledUpdate(first[0], batch.named(), self._variables, threads, first[1], others, precision)
         self.workers = self._compiled.workers
-        places = {variable.name: place for place, variable in enumerate(self._variables)}
+        self._places = places = {variable.name: place for place, variable in enumerate(self._variables)}
         self._fetched = [self._compiled.values[places[variable.name]] for variable in fetch]
-        self._places = places
         # A kernel that reads or writes a variable of another dtype is refused, so such variables do not change here.
         weights = [
             self._compiled.span([places[variable.name] for variable in network if variable.name in places])
