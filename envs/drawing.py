@@ -16,11 +16,7 @@ _FINER = 2
 
 
 def checked_mode(render_mode: Any, metadata: Mapping[str, Any]) -> str | None:
-    """Return ``render_mode`` if the environment's metadata lists it, or ``None``.
-
-    Raises:
-        UsageError: if the environment has no such mode.
-    """
+    """Return ``render_mode`` if it is ``None`` or among the metadata's ``render_modes``, else raise UsageError."""
     modes = metadata["render_modes"]
     if render_mode is not None and not (isinstance(render_mode, str) and render_mode in modes):
         raise UsageError(f"render_mode={brief(render_mode)} must be one of {modes}, or None")
@@ -36,8 +32,7 @@ class Canvas:
     """An image of a rectangular part of the environment, with x to the right and y upwards.
 
     Args:
-        low: lower left corner, in world units.
-        high: upper right corner, in world units.
+        low, high: lower left and upper right corner, in world units.
         scale: pixels per world unit.
         background: the initial colour of all pixels.
     """

@@ -13,9 +13,7 @@ from .drawing import checked_mode
 
 
 class Draws:
-    """Returns the same numbers in the same order as ``generator.<method>()``, in a tenth of the time.
-
-    NumPy's single draws are slow, so this draws blocks.
+    """Returns the same numbers in the same order as ``generator.<method>()``, in a tenth of the time: it draws blocks.
 
     Args:
         generator: the random generator; it can be up to one block ahead of the returned numbers.
@@ -41,9 +39,8 @@ class SubstepEnv(gym.Env):
 
     Attributes:
         actions: the named actions.
-        world_of: makes the world at the start of an episode, given a function that returns random numbers. The world
-            has ``moment``, what a picture shows; ``path``, for the picture of an action; and ``moments``, a list to
-            which it appends every substep's moment, or ``None``.
+        world_of: the world's class, made with a function that returns random numbers. A world has ``moment``, what a
+            picture shows; ``path``, for the picture of an action; and ``moments``, ``None`` or a list that it extends.
         numbers: the method of the random generator from which the world's numbers come.
         draw: ``(moment, path, caption) -> image``.
         substeps_drawn: substeps from one picture of an action to the next.
@@ -56,6 +53,7 @@ class SubstepEnv(gym.Env):
     metadata = {"render_modes": ["rgb_array", "rgb_array_list"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
 
     state: Any
+    _observation: Callable[[], np.ndarray]
     actions: ClassVar[NamedActions]
     world_of: ClassVar[type[Any]]
     numbers: ClassVar[str]
@@ -109,6 +107,3 @@ class SubstepEnv(gym.Env):
         self._pictures += [self.draw(world.moments[end - 1], world.path[: end + 1], doing) for end in ends]
         self._pictures.append(self.draw(world.moment, world.path, self._caption))
         world.moments.clear()
-
-    def _observation(self) -> np.ndarray:
-        raise NotImplementedError

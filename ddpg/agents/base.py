@@ -421,11 +421,7 @@ class Agent(TFAgent, abc.ABC):
 
     @exclusive
     def schedule_learning_rates(self, left: float) -> None:
-        """Set each optimiser's step size to its schedule's value when the fraction ``left`` of learning is left.
-
-        Raises:
-            UsageError: if ``left`` is not in [0, 1].
-        """
+        """Set each optimiser's step size to its schedule's value when the fraction ``left`` of learning is left."""
         left = validate_float(left, "left", at_least=0.0, at_most=1.0)
         for network, rate, schedule in self.symbolic_update.learning_rates:
             self.updater.set_rate(self.session, network, factor_of(schedule, left) * rate)
@@ -455,11 +451,7 @@ def _format_space(space: gym.Space) -> str:
 
 
 def _with_networks(config: AgentConfig, networks: Mapping[str, Any]) -> AgentConfig:
-    """Return ``config`` with the networks that the caller passed as keyword arguments.
-
-    Raises:
-        UsageError: if one of them is not a network, or ``config`` holds a different one.
-    """
+    """Return ``config`` with the networks that the caller passed as keyword arguments; refuse others than it holds."""
     given = {name: network for name, network in networks.items() if network is not None}
     for name, network in given.items():
         before = getattr(config, name)
@@ -486,11 +478,7 @@ def _with_default_gamma(config: AgentConfig, env: Any) -> AgentConfig:
 
 
 def _env_spec(env: Any) -> Any:
-    """Return the environment's ``spec``; for a vector that has none, the ``spec`` of its first environment.
-
-    Raises:
-        UsageError: if the worker processes of a vector cannot send it.
-    """
+    """Return the environment's ``spec``; for a vector that has none, the ``spec`` of its first environment."""
     spec = getattr(env, "spec", None)
     ask = getattr(env.unwrapped, "get_attr", None) if isinstance(env, gym.vector.VectorEnv) else None
     if spec is not None or ask is None:

@@ -109,14 +109,10 @@ class CallbackList(Callback):
 
 
 class Periodic(Callback, abc.ABC):
-    """Calls :meth:`act` every ``interval`` environment steps.
-
-    Args:
-        interval: in environment steps, over all environments of a vector.
-        what: the interval's name, for the error message.
+    """Calls :meth:`act` every ``interval`` environment steps, over all environments of a vector.
 
     Raises:
-        UsageError: if the interval is less than one step.
+        UsageError: if the interval, which messages name ``what``, is less than one step.
     """
 
     def __init__(self, interval: int, what: str):

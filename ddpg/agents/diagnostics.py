@@ -41,10 +41,9 @@ RANK_LEFT_OUT = 0.01  # δ of Kumar et al. 2021
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredStep:
-    """One optimiser step of a network.
+    """One optimiser step of a network: its trainable variables before and after.
 
     Attributes:
-        before, after: the network's trainable variables before and after the step.
         gradients: of the loss, before clipping; empty if they are not known.
     """
 
@@ -101,9 +100,8 @@ class UpdateCopy:
     def units(self, observations: np.ndarray, actions: np.ndarray) -> dict[str, MeasuredUnits]:
         """Return the activations of each network's units, by the network's name.
 
-        Args:
-            observations: ``[B, *observation shape]``, normalised if the agent normalises them.
-            actions: ``[B, A]`` as stored.
+        Observations are ``[B, *observation shape]``, normalised if the agent normalises them; actions ``[B, A]`` as
+        stored.
         """
         found = self._session.run(self._units, {self._states: observations, self._actions: actions})
         return {
@@ -189,9 +187,6 @@ def dormant_share(activations: Sequence[np.ndarray], tau: float = DORMANT) -> fl
     Args:
         activations: of each hidden layer, ``[B, ..., n]``, after the activation function.
         tau: τ; with 0 only units that are never active count.
-
-    Returns:
-        Dormant units / all units of these layers, in [0, 1].
     """
     dormant = units = 0
     for layer in activations:
@@ -206,12 +201,7 @@ def feature_rank(features: np.ndarray, left_out: float = RANK_LEFT_OUT) -> float
 
         min {k: Σ_{i≤k} σᵢ / Σᵢ σᵢ ≥ 1 − δ},    σ₁ ≥ σ₂ ≥ ... the singular values
 
-    Args:
-        features: inputs of the output layer.
-        left_out: δ.
-
-    Returns:
-        k; 0 if all features are 0; NaN if one is not finite.
+    δ is ``left_out``. The rank is 0 if all features are 0, NaN if one is not finite.
     """
     if not np.isfinite(features).all():
         return math.nan
@@ -228,13 +218,10 @@ def total_norm(arrays: Sequence[np.ndarray]) -> float:
 
 
 def effective_learning_rate(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> float:
-    """Return ‖θ₊ − θ‖ / ‖θ‖: the relative change of the weights in one optimiser step.
+    """Return ‖θ₊ − θ‖ / ‖θ‖: the relative change of the weights, layer by layer, in one optimiser step; 0 if all are 0.
 
     If layers are normalised, the norm of their weights affects nothing but this ratio, so growing weights learn ever
-    more slowly (Lyle et al. 2024, arXiv 2407.01800). 0 if all weights are 0.
-
-    Args:
-        before, after: the weights, layer by layer.
+    more slowly (Lyle et al. 2024, arXiv 2407.01800).
     """
     moved = [new.astype(np.float64) - old for old, new in zip(before, after, strict=True)]
     return total_norm(moved) / (total_norm(before) or math.inf)
@@ -247,11 +234,7 @@ def diagnostic_columns(agent: OffPolicyAgent) -> list[str]:
 
 
 class Diagnostics:
-    """Measures an agent's networks; the first measurement builds the copy of the update.
-
-    Args:
-        agent: the agent.
-    """
+    """Measures an agent's networks; the first measurement builds the copy of the update."""
 
     def __init__(self, agent: OffPolicyAgent):
         self._agent = agent

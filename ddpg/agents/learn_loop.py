@@ -53,10 +53,7 @@ class BackgroundThread:
         self._tasks.put(None)
 
     def run_both(self, background: Callable[[], Result], foreground: Callable[[], Any]) -> Result:
-        """Call ``background`` in the thread and ``foreground`` in the calling thread, and wait for both.
-
-        Returns:
-            The result of ``background``.
+        """Call ``background`` in the thread and ``foreground`` in this one; return the former's result.
 
         Raises:
             BaseException: if one of them raised: the exception of ``foreground``, once ``background`` has ended too,

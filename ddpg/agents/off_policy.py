@@ -274,11 +274,7 @@ def restore(agent: OffPolicyAgent, manifest: dict[str, Any], groups: checkpoint.
 
 
 def config_of(manifest: dict[str, Any], networks: Mapping[str, Any]) -> AgentConfig:
-    """Return the options that were saved.
-
-    Args:
-        manifest: the checkpoint's.
-        networks: the user's own networks, passed again, by option name.
+    """Return the options that were saved, with the user's own ``networks``, passed again by option name.
 
     Raises:
         UsageError: if this version does not know the algorithm, an option was a callable (which no file can hold) and
@@ -327,11 +323,7 @@ def agent_for(action_space: gym.Space, config: AgentConfig | None = None) -> typ
 def load_agent(path: str | Path, env: Any = None, which: str = "latest", **options: Any) -> OffPolicyAgent:
     """Return the agent of a checkpoint or a run directory, of the class that saved it.
 
-    Args:
-        path: a checkpoint directory, or a run directory.
-        env: the environment to continue learning in.
-        which: in a run directory, ``"latest"``, ``"best"`` or a number of timesteps.
-        options: ``config`` and the user's own networks, as for :meth:`OffPolicyAgent.load`.
+    Arguments are as for :meth:`OffPolicyAgent.load`; ``options`` are ``config`` and the user's own networks.
 
     Raises:
         UsageError: if there is no checkpoint, it is damaged, no algorithm has its agent's class, or it names user code

@@ -78,10 +78,8 @@ class ReplayMemory:
     def store(self, transitions: Transitions, ended: np.ndarray | None = None) -> None:
         """Store transitions, and update the running statistics with them.
 
-        Args:
-            transitions: as they come from the environments.
-            ended: ``[N]``, the transitions after which their environment's running return restarts at 0; by default
-                those that were terminated or truncated.
+        After those that ``ended``, ``[N]``, by default the terminated or truncated ones, their environment's running
+        return restarts at 0.
         """
         if self.rewards is not None:
             self._end_returns(self.rewards, transitions)
@@ -119,11 +117,7 @@ class ReplayMemory:
         }
 
     def restore_statistics(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore the arrays of :meth:`statistics`.
-
-        Raises:
-            UsageError: if statistics that these options need are missing or invalid.
-        """
+        """Restore the arrays of :meth:`statistics`; raise UsageError if needed ones are missing or invalid."""
         for name, normaliser in (("observations", self.observations), ("rewards", self.rewards)):
             if normaliser is not None:
                 prefix = f"{name}."

@@ -130,15 +130,9 @@ def fitting_buffer(observations: gym.Space, actions: gym.Space) -> int:
 
 
 def with_fitting_buffer(options: dict[str, Any], kind: type[AgentConfig], spaces: Spaces) -> tuple[dict[str, Any], str]:
-    """Return default options with a replay buffer that fits into memory, and a message if it was reduced.
+    """Return default options with a replay buffer that fits into memory, and why it was reduced, "" if it was not.
 
-    Args:
-        options: those of a run for which the caller gives none.
-        kind: the options class, which has the size that ``options`` lack.
-        spaces: observations, actions.
-
-    Returns:
-        The options, and why the buffer is smaller; an empty string if it is not.
+    ``options`` are those of a run for which the caller gives none; the class ``kind`` has the size that they lack.
     """
     usual, fits = options.get("buffer_size", kind.buffer_size), fitting_buffer(*spaces)
     if usual <= fits:

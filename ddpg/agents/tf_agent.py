@@ -35,7 +35,7 @@ if hasattr(os, "register_at_fork"):
 def exclusive(method: Method) -> Method:
     """Decorate methods of an agent so that only one thread at a time runs any of them; they may call each other.
 
-    The methods also raise the errors of :meth:`TFAgent.check_usable`.
+    They raise the errors of :meth:`TFAgent.check_usable`.
     """
 
     @functools.wraps(method)
@@ -107,11 +107,7 @@ class TFAgent(abc.ABC):
 
     @contextlib.contextmanager
     def _learning(self) -> Iterator[None]:
-        """Mark ``learn`` as running in this thread, inside the block.
-
-        Raises:
-            UsageError: if ``learn`` is already running, in this thread or in another.
-        """
+        """Mark ``learn`` as running in this thread, inside the block; refuse it if it runs already, in any thread."""
         me = threading.get_ident()
         if self._learning_thread == me:
             raise UsageError(
@@ -160,11 +156,7 @@ class TFAgent(abc.ABC):
             )
 
     def __reduce__(self):
-        """Refuse pickling and copying: a session belongs to its process.
-
-        Raises:
-            UsageError: in every case.
-        """
+        """Refuse pickling and copying with a UsageError: a session belongs to its process."""
         name = type(self).__name__
         raise UsageError(
             f"a {name} cannot be pickled or copied; use save and load: agent.save(path), {name}.load(path, env)"
@@ -232,16 +224,11 @@ class TFAgent(abc.ABC):
 
 
 def check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarray], source: str, advice: str) -> None:
-    """Check that values fit ``variables`` by name, shape and dtype.
-
-    Args:
-        variables: TensorFlow's, by name.
-        values: arrays by name.
-        source: where the values come from, for the error message.
-        advice: what to do, for the error message.
+    """Check that values fit ``variables``, TensorFlow's, by name, shape and dtype.
 
     Raises:
-        UsageError: if a value is missing, has no variable, or has another shape or dtype.
+        UsageError: if a value is missing, has no variable, or has another shape or dtype. The message names the
+            ``source`` of the values and gives ``advice``.
     """
     if variables.keys() != values.keys():
         missing, extra = sorted(variables.keys() - values.keys()), sorted(values.keys() - variables.keys())

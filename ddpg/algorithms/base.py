@@ -30,9 +30,6 @@ class UpdateCounter:
 
     An update reads the variable and increments it at its end. Inside :meth:`assume_step` the graph is built for one
     known update number instead: it has no conditionals, and the caller counts the updates.
-
-    Args:
-        name: the variable's name.
     """
 
     def __init__(self, name: str):
@@ -96,9 +93,7 @@ def _done(op: tf.Operation) -> tf.Tensor:
 def network_options(config: Any, network: str) -> dict[str, Any]:
     """Return the arguments that every network takes from an agent's options.
 
-    Args:
-        config: the options.
-        network: the option that holds the user's own layers of this network, ``"actor_network"``.
+    ``network`` names the option that holds the user's own layers of this network, such as ``"actor_network"``.
     """
     return {
         "optimizer": optimizer_of(config),
@@ -216,9 +211,7 @@ class Update(abc.ABC):
     def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:
         """Return the standard normal numbers that the update after ``made`` others draws; ``None`` if it draws none.
 
-        Args:
-            shape: the shape of one update's numbers.
-            made: int64 ``[]``, or ``[K]`` for the numbers ``[K, *shape]`` of K updates.
+        ``shape`` is that of one update's numbers. For K numbers ``made``, int64 ``[K]``, the result is ``[K, *shape]``.
         """
         return None
 

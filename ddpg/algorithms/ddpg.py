@@ -157,12 +157,7 @@ def target_step(*networks: Network) -> tf.Operation:
 
 
 def actor_layers(config: DDPGConfig, space: gym.spaces.Box) -> Callable:
-    """Return the actor's hidden layers: those that ``config`` describes, or the user's own if it holds some.
-
-    Args:
-        config: the options.
-        space: of observations.
-    """
+    """Return the actor's hidden layers: those that ``config`` describes, or the user's own if it holds some."""
     if config.shared_encoder and isinstance(config.actor_network, ConvolutionalLayers):
         raise UsageError(
             "shared_encoder lets the actor read the critic's convolutions, and actor_network has its own; make "
@@ -193,12 +188,9 @@ def make_networks(config: DDPGConfig, spaces: Spaces, count: int = 1) -> tuple[A
 
 
 def make_actor(config: DDPGConfig, spaces: Spaces, encoder: CriticNetwork | None = None) -> ActorNetwork:
-    """Build the actor that ``config`` describes.
+    """Build the actor that ``config`` describes; arguments as for :meth:`Update.build`.
 
-    Args:
-        config: the options.
-        spaces: as for :meth:`Update.build`.
-        encoder: the critic whose convolutions the actor reads, if ``shared_encoder`` is set.
+    ``encoder`` is the critic whose convolutions the actor reads, if ``shared_encoder`` is set.
 
     Raises:
         UsageError: if ``shared_encoder`` is set, and the critic's layers are no convolutions of :func:`ddpg.conv`, or
@@ -251,13 +243,7 @@ def _share(actor: ActorNetwork, actions: tf.Tensor, beyond: float) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class DDPGUpdate(Update):
-    """The update of one actor and critic.
-
-    Args:
-        actor: the policy μ.
-        critic: the action-value function Q.
-        config: the options: γ, the networks of y, the step sizes.
-    """
+    """The update of one actor μ and critic Q by the options in ``config``."""
 
     actor: ActorNetwork
     critic: CriticNetwork

@@ -30,12 +30,7 @@ from ddpg.replay.minibatch import Batch
 
 @dataclasses.dataclass(frozen=True)
 class DQNUpdate(Update):
-    """The update of one Q-network.
-
-    Args:
-        network: the Q-network.
-        config: the options: γ, the networks of y, the step size.
-    """
+    """The update of one Q-network by the options in ``config``."""
 
     network: QNetwork
     config: DQNConfig

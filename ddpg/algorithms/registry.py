@@ -17,11 +17,9 @@ from ddpg.errors import UsageError, brief, did_you_mean
 
 
 class Algorithm(NamedTuple):
-    """An algorithm's classes.
+    """An algorithm's classes: of its options, and of one gradient update.
 
     Attributes:
-        config: the options.
-        update: one gradient update.
         agent: the agent as ``module:class``; not the class itself, since agents import algorithms.
     """
 
@@ -116,11 +114,7 @@ def _check_options_class(name: str, kind: type[AgentConfig]) -> None:
 
 
 def update_of(config: AgentConfig) -> type[Update]:
-    """Return the update for these options: a variant's if an option of it is set, else the algorithm's.
-
-    Raises:
-        UsageError: as :func:`algorithm_of`, or if the algorithm's update would ignore a variant's options.
-    """
+    """Return the update for these options: a variant's if an option of it is set, else the algorithm's."""
     return checked_update(algorithm_of(config), config)
 
 

@@ -29,12 +29,7 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True)
 class TD3Update(ddpg.DDPGUpdate):
-    """The update of one actor and one or more critics.
-
-    Args:
-        actor, critic, config: as for :class:`ddpg.algorithms.ddpg.DDPGUpdate`.
-        further_critics: the critics besides ``critic``.
-    """
+    """The update of one actor and one or more critics: ``critic``, which the actor follows, and ``further_critics``."""
 
     further_critics: tuple[CriticNetwork, ...] = ()
 

@@ -60,11 +60,8 @@ class Module:
         precision: of the arguments of matrix products, see :data:`ddpg.compiler.ir.PRECISIONS`.
 
     Attributes:
-        kinds, plan, fields, workers: as given.
         loops: the functions of fused loops, by ``id`` of the kernel.
-        moves: the names of the functions that concatenate or transpose, by ``id`` of the kernel.
-        matmuls: the names of the functions of matrix products, by :func:`gemm_key`.
-        convolutions: the names of the functions of convolutions and their gradients, by kind and sizes.
+        moves, matmuls, convolutions: names of functions, by ``id`` of the kernel, :func:`gemm_key`, or kind and sizes.
         scratch: memory for packing and partial sums, after the plan's memory.
         size: of the block in floats, including the plan's and the scratch memory.
         text: the module as LLVM text.
@@ -123,8 +120,8 @@ class Module:
 def entry_functions(name: str, module: Module, parallel: bool) -> list[str]:
     """Return the LLVM text of the entry function, and of the functions of each kind of update that it calls.
 
-    The entry function is ``void NAME(count, worker, i32* kinds, float* block, float* field..., float* sums, float*
-    kept...)``. It runs ``count`` updates of the given ``kinds``, which it does not read if the module has one kind.
+    The entry function, ``void NAME(count, worker, i32* kinds, float* block, float* field..., float* sums, float*
+    kept...)``, runs ``count`` updates of the given ``kinds``, which it does not read if the module has one kind.
     """
     functions = [UpdateFunction(f"{name}.{index}", module, kind, parallel) for index, kind in enumerate(module.kinds)]
     main = FunctionBuilder()
@@ -153,7 +150,6 @@ class UpdateFunction:
         parallel: each worker calls the function and runs its shards; otherwise one call runs all shards.
 
     Attributes:
-        name: as given.
         pointers: the pointer arguments, as LLVM declares and passes them.
         text: the function as LLVM text.
     """
@@ -236,12 +232,7 @@ class UpdateFunction:
             main.store(value, result, index)
 
     def _bounds(self, kernel: Node, by_parts: Collection[int]) -> list[tuple[int, int]]:
-        """Return the bounds of a kernel's shards, which begin once their accesses are safe.
-
-        Args:
-            kernel: the kernel.
-            by_parts: places of the inputs of which a shard reads only its own part; it reads the others as a whole.
-        """
+        """Let shards wait until they may read their parts of the inputs at ``by_parts`` and the others; return them."""
         count, ranges, parts, whole = shared_parts(kernel), self._ranges, [], []
         for place, source in enumerate(kernel.inputs):
             if place in by_parts:

@@ -282,13 +282,7 @@ def tiles_of(rows: int, most: int) -> list[tuple[int, int, int]]:
 
 
 def transposed_registers(lines: FunctionBuilder, rows: list[str], vector: str) -> list[str]:
-    """Transpose vectors, as many as each has lanes, by swapping off-diagonal blocks of size 1, then 2, 4, ...
-
-    Args:
-        lines: the function to which instructions are added.
-        rows: the vectors, a power of two.
-        vector: their type.
-    """
+    """Transpose 2ⁿ vectors of as many lanes, by swapping off-diagonal blocks of size 1, then 2, 4, ..."""
     size, distance = len(rows), 1
     while distance < size:
         new = list(rows)
@@ -330,14 +324,9 @@ def store_first(
 
 
 def _copy_function(name: str, shape: tuple[int, int], stride: int, goal_stride: int, lanes: int) -> str:
-    """Return a function ``(b, to)`` that copies rows to contiguous memory, with zeros up to ``goal_stride`` numbers.
+    """Return a function ``(b, to)`` that copies rows to contiguous memory.
 
-    Args:
-        name: of the function.
-        shape: rows and columns.
-        stride: distance from one row to the next.
-        goal_stride: distance from one copied row to the next, a multiple of ``lanes``.
-        lanes: numbers in a vector.
+    Rows are ``stride`` numbers apart. Copied ones are padded with zeros to ``goal_stride``, a multiple of ``lanes``.
     """
     lines, (rows, columns) = FunctionBuilder(), shape
     with lines.loop(0, rows) as row:
@@ -351,11 +340,7 @@ def _copy_function(name: str, shape: tuple[int, int], stride: int, goal_stride: 
 def _transpose_function(name: str, shape: tuple[int, int], stride: int, goal_stride: int) -> str:
     """Return a function ``(b, to)`` that transposes rows by columns of numbers, in blocks of 8 by 8.
 
-    Args:
-        name: of the function.
-        shape: rows and columns.
-        stride: distance from one row to the next.
-        goal_stride: distance from one row of the result to the next; numbers beyond the rows are undefined.
+    Rows are ``stride`` numbers apart, those of the result ``goal_stride``; what is beyond them is undefined.
     """
     lines, (rows, columns) = FunctionBuilder(), shape
     wide, narrow = divmod(columns, BLOCK)

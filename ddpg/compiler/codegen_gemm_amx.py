@@ -138,14 +138,13 @@ class AMXGemmFunctions(GemmFunctions):
         return name
 
     def _pack(self, name: str, count: int, stride: int, pairs_are_rows: tuple[bool, bool]) -> str:
-        """Write the function ``(b, to)`` that packs a strip; return its name.
+        """Write the function ``(b, to)`` that packs a strip of A or B; return its name.
 
         Args:
             name: the beginning of its name.
             count: rows of A or columns of B in the strip, at most 16.
             stride: numbers from one row of the matrix in memory to the next.
-            pairs_are_rows: whether the inner dimension runs over the rows of the matrix in memory, and whether over
-                those of a packed tile.
+            pairs_are_rows: whether the inner dimension runs over rows: of the matrix in memory, and of a packed tile.
         """
         name = f"{name}{count}"
         if name in self._texts:

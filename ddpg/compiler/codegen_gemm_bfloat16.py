@@ -122,11 +122,7 @@ def _round_function(name: str, rows: int, columns: int) -> str:
 def _interleave_function(name: str, rows: int, columns: int, stride: int, goal_stride: int) -> str:
     """Return a function ``(b, to)`` that packs every two rows of ``rows`` by ``columns`` numbers as one row of pairs.
 
-    Args:
-        name: of the function.
-        rows, columns: the size of the matrix.
-        stride: floats from one row to the next.
-        goal_stride: pairs from one packed row to the next; pairs beyond ``columns`` are 0.
+    Rows are ``stride`` floats apart, packed ones ``goal_stride`` pairs, of which those beyond ``columns`` are 0.
     """
     lines = FunctionBuilder()
     blocks = -(-goal_stride // LANES)
@@ -155,10 +151,7 @@ def _interleave_function(name: str, rows: int, columns: int, stride: int, goal_s
 def _transpose_function(name: str, rows: int, columns: int, goal_stride: int) -> str:
     """Return a function ``(b, to)`` that packs pairs of neighbours in ``rows`` by ``columns`` numbers, transposed.
 
-    Args:
-        name: of the function.
-        rows, columns: the size of the matrix.
-        goal_stride: pairs from one packed row to the next; pairs beyond ``rows`` are 0.
+    Packed rows are ``goal_stride`` pairs apart, of which those beyond ``rows`` are 0.
     """
     lines = FunctionBuilder()
     whole, rest = divmod(columns, 2 * LANES)

@@ -49,12 +49,7 @@ def format_graph(ops: Iterable[tf.Operation]) -> str:
 
 
 class Names:
-    """Short names for a program's nodes: ``%0``, ``%1``, ... in order of computation; descriptive names for leaves.
-
-    Args:
-        program: the program with the nodes.
-        variables: the variables' names, by index.
-    """
+    """Short names for a program's nodes: ``%0``, ``%1``, ... in order of computation; descriptive names for leaves."""
 
     def __init__(self, program: Program, variables: Sequence[str]):
         computed = [stmt for stmt in program.stmts if isinstance(stmt, Node)]

@@ -68,8 +68,7 @@ _BITS = {"x86_64": (_X86, 0x8040), "aarch64": (_ARM, 1 << 24), "arm64": (_ARM, 1
 def denormal_mode_functions(triple: str) -> str:
     """Return the LLVM text of ``i64 flush()``, which flushes denormals and returns the earlier mode for ``set_mode``.
 
-    Args:
-        triple: LLVM's name for the machine; on an unknown machine the mode is not changed.
+    On a machine unknown by ``triple``, LLVM's name for it, the mode is not changed.
     """
     text, bits = _BITS.get(triple.partition("-")[0], (_OTHER, 0))
     return f"""{text}
@@ -130,9 +129,6 @@ def obstacle_to_bfloat16() -> str:
     either; Intel's cores fewer, so that products take 1.2 to 1.9 times as long in bfloat16 on Emerald Rapids, unless
     they have AMX (docs/performance/update.md). The processor's name and features decide, because measured times could
     differ in the next run and then change its results.
-
-    Raises:
-        CompilerFailure: if llvmlite cannot be imported, or fails.
     """
     registers = host_registers()
     if not registers.bfloat16:

@@ -123,13 +123,7 @@ def _depends_on_inputs(operation: tf.Operation) -> bool:
 
 
 class _Lowering:
-    """The program so far, and the nodes of the tensors lowered so far.
-
-    Args:
-        program: the program to which nodes and writes are added.
-        constants: values of tensors that depend on no variable and no minibatch, by name.
-        fields, variables: see :func:`lower`.
-    """
+    """The program so far, and the nodes of the tensors lowered so far; arguments as in :func:`lower`."""
 
     def __init__(
         self,
@@ -234,11 +228,7 @@ class _Lowering:
 
 
 def check_broadcast(operation: tf.Operation, output: tf.Tensor) -> None:
-    """Refuse a broadcast above rank 2 that would give different results with flattened matrices.
-
-    Raises:
-        Unsupported: if the flattened inputs do not broadcast as the tensors do.
-    """
+    """Refuse a broadcast above rank 2 that would give different results with flattened matrices."""
     rank = output.shape.rank
     if rank == 2 and operation.type == "Select" and operation.inputs[0].shape.rank == 1:
         raise Unsupported(f"{operation.name}: rows chosen by a vector")  # TensorFlow 1's rule
@@ -274,11 +264,7 @@ def sizes_of(tensor: tf.Tensor | tf.Variable) -> tuple[int, ...]:
 
 
 def matrix_shape(tensor: tf.Tensor) -> Shape:
-    """Return the rows and columns of a tensor as a matrix.
-
-    Raises:
-        Unsupported: if the shape is not fully known.
-    """
+    """Return the rows and columns of a tensor as a matrix; a shape that is not fully known is unsupported."""
     if not tensor.shape.is_fully_defined():
         raise Unsupported(f"{tensor.name} of shape {tensor.shape}")
     return shape_of(sizes_of(tensor))
@@ -382,11 +368,7 @@ def _convolution(context: _Lowering, operation: tf.Operation, output: tf.Tensor)
 def _sizes_of_convolution(
     operation: tf.Operation, images: tf.Tensor, filters: tf.Tensor, outputs: tf.Tensor
 ) -> Convolution:
-    """Return the sizes of a convolution, given tensors with the shapes of its arguments and of its result.
-
-    Raises:
-        Unsupported: if channels come first or in groups, filters are dilated, or zeros are added by hand.
-    """
+    """Return the sizes of a convolution from the shapes of its images, filters and result."""
     count, *whole, channels = sizes_of(images)
     *reach, per_filter, number = sizes_of(filters)
     _, *found, _ = sizes_of(outputs)

@@ -13,11 +13,9 @@ ALIGNMENT = 16  # floats: a cache line, and the widest vector
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPlan:
-    """Offsets in floats.
+    """Offsets in floats: of each variable, by index, and of each constant and stored value, by ``id`` of the node.
 
     Attributes:
-        variables: offset of each variable, by index.
-        values: offset of each constant and stored value, by ``id`` of the node.
         size: of the planned memory.
     """
 
@@ -29,11 +27,8 @@ class MemoryPlan:
 def plan_memory(updates: Sequence[tuple[Sequence[Kernel], Sequence[Node]]], sizes: Sequence[int]) -> MemoryPlan:
     """Place the variables, all constants, and the values that the kernels of each kind of update store.
 
-    Kinds of update share the memory of stored values, because only variables keep their values between updates.
-
-    Args:
-        updates: the kernels and the outputs of each kind of update.
-        sizes: of the variables, in floats.
+    Kinds of update, each given by its kernels and outputs, share the memory of stored values, because only variables
+    keep their values between updates. ``sizes`` are those of the variables, in floats.
     """
     top = 0
     variables = []
@@ -89,10 +84,8 @@ class Scratch:
 
     Attributes:
         barrier: the barrier's counters.
-        packed: the columns of a product's second input that each worker packs, ``packed_size`` floats per worker.
-        packed_size: see ``packed``.
-        partial: each worker's partial sums, ``partial_size`` floats per worker.
-        partial_size: see ``partial``.
+        packed: what workers pack of a product's inputs, ``packed_size`` floats for each.
+        partial: the workers' partial sums, ``partial_size`` floats for each.
         size: of the whole block.
     """
 

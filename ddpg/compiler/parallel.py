@@ -74,9 +74,7 @@ class AccessRange(NamedTuple):
 def any_conflict(accesses: Sequence[tuple[int, AccessRange]], earlier: Sequence[tuple[int, AccessRange]]) -> bool:
     """Return whether some worker must not make its accesses before another has made its earlier ones.
 
-    Args:
-        accesses: ranges with the number of the worker that accesses them.
-        earlier: likewise, what has been accessed since the last barrier.
+    Both hold ranges with the number of the worker; ``earlier`` those accessed since the last barrier.
     """
     if not accesses or not earlier:
         return False
@@ -88,12 +86,7 @@ def any_conflict(accesses: Sequence[tuple[int, AccessRange]], earlier: Sequence[
 
 
 class AccessRanges:
-    """Memory ranges that kernels access in the block. They leave out the minibatch, which is only read.
-
-    Args:
-        plan: the memory plan.
-        scratch: memory after the plan.
-    """
+    """Memory ranges that kernels access in the block. They leave out the minibatch, which is only read."""
 
     def __init__(self, plan: MemoryPlan, scratch: Scratch):
         self._plan, self._scratch = plan, scratch
@@ -135,13 +128,7 @@ class AccessRanges:
 
 
 class SerialShards:
-    """One thread runs the shards of all ``workers``, one after another.
-
-    Args:
-        main: the function to which the code is added.
-        workers: number of shards of a kernel.
-        barrier: offset of the barrier's counters in the block; not used here.
-    """
+    """One thread runs the shards of all ``workers``, one after another; there is no barrier."""
 
     def __init__(self, main: FunctionBuilder, workers: int, barrier: int):
         self._main, self._workers, self._barrier = main, workers, barrier

@@ -14,11 +14,9 @@ from ddpg.compiler.ir import COMPUTED, MOVED, REDUCED, Node, Program, Shape, Stm
 
 @dataclasses.dataclass(eq=False)
 class FusedLoop:
-    """Elementwise functions, slices, reductions and writes over the same elements, computed in one pass.
+    """Elementwise functions, slices, reductions and writes, ``members``, over the same rows and columns, its ``space``.
 
-    Attributes:
-        space: rows and columns of the iteration.
-        members: statements, in the order in which each element computes them.
+    One pass computes them: each element in the order of the members.
     """
 
     space: Shape
@@ -68,11 +66,7 @@ def inputs_of(stmt: Stmt) -> tuple[Node, ...]:
 
 
 class _Order:
-    """The statements scheduled so far, and those that could be next.
-
-    Attributes:
-        waiting: number of statements that are not scheduled yet.
-    """
+    """The statements scheduled so far, of which ``waiting`` are left, and those that could be next."""
 
     def __init__(self, stmts: Sequence[Stmt]):
         self.waiting = len(stmts)

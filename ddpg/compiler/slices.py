@@ -29,10 +29,7 @@ def strided_index(operation: tf.Operation, begin: np.ndarray, end: np.ndarray, s
 def block_of(index: tuple[Any, ...], sizes: tuple[int, ...], columns: int) -> tuple[int, int, tuple[int, int]] | None:
     """Return first row, first column and shape of the block that an index takes; ``None`` if it takes no block.
 
-    Args:
-        index: NumPy's index.
-        sizes: the tensor's shape.
-        columns: of the matrix that holds the tensor's numbers row by row.
+    The index is NumPy's, into an array of shape ``sizes``, whose numbers fill a matrix of ``columns`` row by row.
     """
     taken = np.arange(math.prod(sizes)).reshape(sizes)[index].ravel()
     if not taken.size:

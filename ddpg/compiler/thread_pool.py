@@ -19,12 +19,7 @@ CONTROL_GROUP = Path("/sys/fs/cgroup")  # Linux: this container's limits
 
 
 class ThreadPool:
-    """A pool of threads that wait for work until this object is deleted.
-
-    Args:
-        count: number of threads.
-        name: prefix of the threads' names.
-    """
+    """``count`` threads that wait for work until this object is deleted; their names begin with ``name``."""
 
     def __init__(self, count: int, name: str):
         self._tasks: SimpleQueue = SimpleQueue()
@@ -88,11 +83,7 @@ FORGOTTEN = 0.9  # factor by which the usual number of updates shrinks at a call
 
 
 class Autotuner:
-    """Chooses the faster of two ways to run updates, 0 (threaded) and 1 (serial), by recent timings.
-
-    Args:
-        clock: returns seconds.
-    """
+    """Chooses the faster of two ways to run updates, 0 (threaded) and 1 (serial), by recent timings with ``clock``."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock

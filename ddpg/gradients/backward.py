@@ -38,12 +38,8 @@ def weight_gradient(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def huber_weights(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """Return the weights that make mean squares twice the Huber loss: 1 / max(|δ|, 1) with δ = y − q, ``[B, 1]``.
+    """Return the weights ``[B, 1]`` that make mean squares twice the Huber loss: 1 / max(|δ|, 1) with δ = y − q.
 
     w·2(q − y) is 2(q − y) where |δ| ≤ 1 and ±2 beyond, the gradient that ``output_delta`` with ``clip_delta=1`` gives.
-
-    Args:
-        q: predictions, ``[B, 1]``.
-        target: y, ``[B, 1]``.
     """
     return 1.0 / tf.maximum(tf.abs(tf.stop_gradient(target - q)), 1.0)

@@ -121,8 +121,7 @@ def check_bounding(bounding: Bounding) -> None:
     """Refuse what is not callable, and to invert gradients on a tanh head, which damps them twice.
 
     Raises:
-        UsageError: if the head or the transform is not callable, or if the transform is :func:`inverting` and the head
-            :func:`tanh_head`.
+        UsageError: if a part is not callable, or the transform is :func:`inverting` and the head :func:`tanh_head`.
     """
     for name, part in zip(bounding._fields, bounding, strict=True):
         if not callable(part):
@@ -141,15 +140,11 @@ BOUNDINGS = {"squashing": SQUASHING, "inverting": INVERTING, "zeroing": ZEROING}
 
 
 def backward_through(transform: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], action: tf.Tensor) -> tf.Tensor:
-    """Return ``action`` unchanged; the backward pass applies ``transform`` to ∇ₐQ.
+    """Return ``action`` ``[B, A]`` unchanged; the backward pass applies ``transform`` to ∇ₐQ.
 
-    Use it with the loss −mean Q(s, a) over the batch. Its incoming gradient is −∇ₐQ/B, but the transform is defined on
-    ∇ₐQ, so the sign and the 1/B are removed before the transform and restored after it. Inverting and zeroing commute
-    with the 1/B; norm clipping does not.
-
-    Args:
-        transform: ``(action_gradient [B, A], action [B, A]) -> [B, A]``.
-        action: ``[B, A]``.
+    Use it with the loss −mean Q(s, a) over the batch. Its incoming gradient is −∇ₐQ/B, but the transform,
+    ``(action_gradient [B, A], action [B, A]) -> [B, A]``, is defined on ∇ₐQ, so the sign and the 1/B are removed before
+    it and restored after it. Inverting and zeroing commute with the 1/B; norm clipping does not.
     """
 
     def backward(upstream: tf.Tensor) -> tf.Tensor:
@@ -165,10 +160,7 @@ def with_pre_activation_penalty(pre_activation: tf.Tensor, coefficient: float) -
     The larger |p|, the less of ∇ₐQ passes through tanh, so an action at its bound stays there. The penalty pulls it
     back (the actor's loss of MR.Q, Fujimoto et al. 2025, arXiv 2501.16142, has c = 1e-5). Because its gradient,
     2c·p/(BA), is added in the backward pass, it works with every policy path and needs no second forward pass.
-
-    Args:
-        pre_activation: ``[B, A]``.
-        coefficient: c.
+    c is ``coefficient``.
     """
 
     def backward(upstream: tf.Tensor) -> tf.Tensor:

@@ -54,11 +54,6 @@ def chain_rule(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndV
 
     ``gradients(μ, θ, grad_ys=−g/B)`` is −1/B Σ g·∇θμ with g = ∇ₐQ, so autodiff forms the product. Since g is a tensor
     in between, bounding it is a plain function call.
-
-    Args:
-        actor: the policy μ.
-        critic: the action-value function Q.
-        states: ``[B, *observation shape]``.
     """
     actions = actor(states, training=True)
     return actor.policy_gradients(actions, critic.action_gradient(states, actions))
@@ -100,13 +95,8 @@ POLICY_GRADIENTS: dict[str, Callable[[Actor, Critic, tf.Tensor], GradientsAndVar
 def apply_path(path: Callable, actor: Actor, critic: Critic, batch: Any) -> GradientsAndVariables:
     """Return ``path(actor, critic, states)``; a path with a parameter ``batch`` gets the whole minibatch as well.
 
-    With the minibatch, a path can read the replayed actions, for example for a behaviour-cloning term.
-
-    Args:
-        path: one of :data:`POLICY_GRADIENTS`, or a user's own path.
-        actor: the policy μ.
-        critic: the action-value function Q.
-        batch: the minibatch, a :class:`ddpg.replay.minibatch.Batch`; its ``observations`` are the states.
+    With the minibatch, a :class:`ddpg.replay.minibatch.Batch`, a path can read the replayed actions, for example for a
+    behaviour-cloning term. Its ``observations`` are the states.
 
     Raises:
         UsageError: if a user's own path raises an exception, or makes variables, which would be neither initialised

@@ -27,9 +27,7 @@ def climb_cosine(path: Callable, actor: Actor, critic: Critic, batch: Any) -> tf
     without Q, such as behaviour cloning, cancel. The same is done with the chain rule. A path that climbs Q has a
     positive cosine, exactly 1 if it is the chain rule times a positive number. NaN means that the path ignores Q.
 
-    Args:
-        path: ``(actor, critic, states[, batch]) -> [(gradient, variable)]``.
-        actor, critic, batch: as for :func:`ddpg.gradients.policy.apply_path`.
+    Arguments are as for :func:`ddpg.gradients.policy.apply_path`.
     """
     own, reference = (_part_of_q(function, actor, critic, batch) for function in (path, chain_rule))
     return _cosine(own, reference)
@@ -40,12 +38,7 @@ def descent_cosine(path: Callable, q: tf.Tensor, variables: list[tf.Variable]) -
 
     The path is built with the targets q + 1 and q − 1. Half the difference of the two gradients is the part that comes
     from the TD error: terms without it, such as a penalty on Q, cancel. A path that moves Q towards its target has a
-    positive cosine, exactly 1 for the mean square times a positive number.
-
-    Args:
-        path: ``(q, target, variables) -> [(gradient, variable)]``.
-        q: predictions, ``[B, 1]``.
-        variables: the critic's trainable variables.
+    positive cosine, exactly 1 for the mean square times a positive number. q is ``[B, 1]``.
     """
 
     def part_of_error(path: Callable) -> dict[str, tf.Tensor]:
@@ -56,12 +49,7 @@ def descent_cosine(path: Callable, q: tf.Tensor, variables: list[tf.Variable]) -
 
 
 def warn_of_wrong_sign(name: str, cosine: float) -> None:
-    """Warn if a path's gradient points away from the one that an optimiser descends.
-
-    Args:
-        name: the path's name, for the message.
-        cosine: of the angle between the two gradients.
-    """
+    """Warn if ``cosine`` says that the gradient of a path points away from the one that an optimiser descends."""
     if cosine < 0:
         warnings.warn(
             f"path {name!r} points away from the gradient that an optimiser descends (cosine {cosine:.3f}): its "

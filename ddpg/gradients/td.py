@@ -74,11 +74,9 @@ def _check_clip_delta(clip_delta: float) -> None:
 
 
 def returning_scalar(what: str, loss: Callable) -> Callable:
-    """Return the user's own ``loss`` with its result checked: TensorFlow differentiates the sum of a vector.
+    """Return the user's own ``loss``, named ``what`` in messages, with a check of its result.
 
-    Args:
-        what: how messages name it.
-        loss: ``(q, target) -> L``.
+    TensorFlow would differentiate the sum of a vector.
 
     Raises:
         UsageError: when the returned function is called, if ``q`` is ``[B, 1]`` and ``target`` is not, or ``loss``
@@ -135,10 +133,8 @@ def placeholder(
     through NumPy. K updates cannot be fused, because each needs a feed halfway through.
 
     Args:
-        q: predictions, ``[B, 1]``.
         target: a placeholder, ``[B, 1]``.
-        variables: the critic's trainable variables.
-        compute_gradients, loss: as for :func:`stop_gradient`.
+        q, variables, compute_gradients, loss: as for :func:`stop_gradient`.
 
     Raises:
         UsageError: if ``target`` is not a placeholder, so that a gradient could flow through it.
@@ -167,10 +163,7 @@ def output_delta(
     linear beyond). The TD error is clamped, not the reward.
 
     Args:
-        q: predictions, ``[B, 1]``.
-        target: y, ``[B, 1]``, any tensor.
-        variables: the critic's trainable variables.
-        compute_gradients: as for :func:`stop_gradient`.
+        q, target, variables, compute_gradients: as for :func:`stop_gradient`.
         clip_delta: largest magnitude c of δ, > 0; ``None``: no clipping.
 
     Raises:
@@ -200,14 +193,11 @@ def residual_gradient(
     (the double-sampling problem).
 
     Args:
-        q: predictions, ``[B, 1]``.
         target: y computed from the same variables, ``[B, 1]``.
-        variables: the critic's trainable variables.
-        compute_gradients, loss: as for :func:`stop_gradient`.
+        q, variables, compute_gradients, loss: as for :func:`stop_gradient`.
 
     Raises:
-        UsageError: if y does not depend on the variables (it is fed, or computed by a target network): the gradient
-            would be ``stop_gradient``'s.
+        UsageError: if y does not depend on the variables (it is fed, or computed by a target network).
     """
     if all(gradient is None for gradient in tf.gradients(target, variables)):
         raise UsageError(
@@ -278,8 +268,8 @@ class TDPath:
         loss: a key of :data:`LOSSES`, or a callable ``(q, target) -> L``.
 
     Attributes:
-        loss: the loss ``(q, target) -> L`` that is reported, and that the supplied paths descend. It raises UsageError
-            if the user's own callable returns anything but a scalar of q's dtype.
+        loss: the loss ``(q, target) -> L`` that is reported, and that the supplied paths descend; a user's own one is
+            checked (:func:`returning_scalar`).
         path: the path, as a callable.
 
     Raises:

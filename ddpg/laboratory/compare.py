@@ -119,10 +119,7 @@ def build_policy(fixture: Fixture, name: str, path: Callable, bounding: str, exp
 
 
 def _recorded(name: str, path: Callable, compute_gradients: ComputeGradients) -> TDPath:
-    """Return ``path``, a supplied or the user's own, bound to ``compute_gradients`` if it takes one.
-
-    Messages name the user's own by ``name``.
-    """
+    """Return ``path`` bound to ``compute_gradients`` if it takes one; messages name the user's own by ``name``."""
     for supplied, function in TD_TARGETS.items():
         if path is function:
             return TDPath(supplied, compute_gradients)
@@ -272,12 +269,9 @@ def compare_paths(
 def _signs(
     fixture: Fixture, td_targets: Mapping[str, Callable], policy_gradients: Mapping[str, Callable]
 ) -> list[tuple[str, tf.Tensor]]:
-    """Build the check of every path of the user's own, of policies under every bounding.
+    """Build the check of every path of the user's own, of policies under every bounding; return names and cosines.
 
     As in training, a path that cannot be built with a stand-in for the critic or for y is not checked.
-
-    Returns:
-        For each check the path's name, and the cosine whose sign is checked.
     """
     critic, batch, signs = fixture.critic, fixture.batch, []
     with fixture.session.graph.as_default():

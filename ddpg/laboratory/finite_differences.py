@@ -20,14 +20,10 @@ from ddpg.replay.minibatch import Batch
 
 
 def float64_function(network: Network) -> Callable:
-    """Return ``function(weights, *inputs) -> output``, the network computed in float64.
+    """Return ``function(weights, *inputs) -> output``, an actor or a critic computed in float64.
 
-    Args:
-        network: an actor or a critic.
-
-    Returns:
-        A function of float64 arrays: the values of ``network.variables`` (or those of ``network.target_variables``,
-        which give the target network), and the network's inputs ``[B, ...]``.
+    The weights are the values of ``network.variables``, or of ``network.target_variables``, which give the target
+    network; the inputs are ``[B, ...]``.
 
     Raises:
         UsageError: if the network has an op without a NumPy counterpart, or normalises over the batch, so that its
@@ -118,13 +114,9 @@ class FiniteDifferences:
     Args:
         actor: μ; its action box is used for y and for the boundings.
         critic: Q.
-        weights: the values of the networks' ``variables`` and ``target_variables``, by the names "actor", "critic",
-            "target_actor", "target_critic".
+        weights: values of the networks' ``variables`` and ``target_variables``: "actor", "target_critic", ...
         batch: the minibatch.
         gamma: discount factor γ.
-
-    Raises:
-        UsageError: if a network has an op without a NumPy counterpart.
     """
 
     def __init__(self, actor: ActorNetwork, critic: CriticNetwork, weights: dict, batch: Batch, gamma: float):
@@ -189,10 +181,7 @@ class FiniteDifferences:
     def policy(self, actor: ActorNetwork, bounding: str, coordinates: Sequence[tuple[int, int]]) -> ReferenceGradient:
         """Return the derivatives of −1/B Σ g·μ(s; θ), with g the bounded ∇ₐQ held constant.
 
-        Args:
-            actor: the policy with that bounding's head and the weights "actor".
-            bounding: a key of :data:`BOUNDINGS`.
-            coordinates: in the actor's variables.
+        ``actor`` has that bounding's head and the weights "actor", in which the coordinates are.
         """
         mu, states = float64_function(actor), self._batch.observations
         actions = mu(self._weights["actor"], states)

@@ -115,17 +115,13 @@ class FlowRecorder:
             self.name(FIELD_NAMES[field], getattr(batch, field))
 
     def starts_of(self, pairs: GradientsAndVariables, path: str) -> list[BackwardStart]:
-        """Return the recorded starts of the backward passes that ``pairs`` are computed from.
+        """Return the recorded starts of the backward passes that a path's ``[(gradient, variable)]`` are computed from.
 
         Others, such as one that only checks what depends on what, are left out. Calls with the same start, one for each
         variable, are one.
 
-        Args:
-            pairs: what the path returned, ``[(gradient, variable)]``.
-            path: how a message names the path.
-
         Raises:
-            UsageError: if there is none.
+            UsageError: if there is none; the message names the ``path``.
         """
         used = _ancestors([gradient for gradient, _ in pairs])
         starts: dict[tuple, BackwardStart] = {}
@@ -146,9 +142,7 @@ class FlowRecorder:
     def listen(self, network: Network, number: int = 1) -> None:
         """Record the tensors that an actor or a critic computes from now on, and where its backward pass starts.
 
-        Args:
-            network: its hook is set, and its optimizer's ``compute_gradients`` is recorded.
-            number: the critic's number, if there are several; only the first one's backward pass is recorded.
+        Of several critics, counted by ``number``, only the first one's backward pass is recorded.
         """
         network.hook = partial(self._hook, suffix="" if number == 1 else f"_{number}")
         if number == 1:
@@ -310,11 +304,7 @@ def edge_norms(session: tf.compat.v1.Session, edges: Sequence[Edge]) -> Callable
 
 @contextlib.contextmanager
 def tracing(path: str) -> Iterator[None]:
-    """Name ``path`` if its graph has an op without a gradient where no weights, but traced tensors, are behind it.
-
-    Raises:
-        UsageError: if TensorFlow finds such an op in the block.
-    """
+    """Raise UsageError, naming ``path``, if TensorFlow finds an op without a gradient inside the block."""
     try:
         yield
     except LookupError as error:
@@ -333,8 +323,7 @@ def trace_flow(
     """Find the forward edges between ``nodes``, and the gradient along each of them.
 
     Args:
-        nodes: ``{name: tensor}``.
-        weights: ``{group: variables}``.
+        nodes, weights: tensors by name, and variables by the name of their group.
         starts: where backward passes start; their gradients are added.
         fed: ``{node that is a placeholder: node whose value is fed to it}``: edges through NumPy.
     """

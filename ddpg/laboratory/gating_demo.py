@@ -168,9 +168,7 @@ def count_races(way: str, gate: str, use_resource: bool, tries: int = 50, size: 
     the scheduler decides whether an update overtakes a reader.
 
     Args:
-        way: a key of :func:`steps`.
-        gate: a key of :data:`GATES`.
-        use_resource: resource variables, or reference variables.
+        way, gate, use_resource: as for :func:`gradient_in_order`.
         tries: number of steps.
         size: rows and columns of W1 and W2; large matrices leave more time for a race.
 

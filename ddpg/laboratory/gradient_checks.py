@@ -155,8 +155,7 @@ class RoundedGradient:
     Args:
         session: of the gradients' graph.
         gradients: the gradients in float32.
-        fields: the placeholders that they depend on.
-        variables: the variables that they depend on.
+        fields, variables: the placeholders and variables that they depend on.
     """
 
     def __init__(
@@ -175,11 +174,7 @@ class RoundedGradient:
     def errors(
         self, feeds: Mapping[tf.Tensor, np.ndarray], exact: Sequence[np.ndarray]
     ) -> dict[str, dict[str, float] | None]:
-        """Compare the gradient in each precision with the float32 gradient, over all weights.
-
-        Args:
-            feeds: the fields' values.
-            exact: the gradients in float32.
+        """Compare the gradient in each precision with the ``exact`` float32 gradient, over all weights.
 
         Returns:
             For each of :data:`ROUNDED`: ``relative_norm`` of the difference, and the ``cosine``; ``None`` if the

@@ -212,19 +212,7 @@ def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) ->
 
 
 def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None = None) -> Path:
-    """Draw both steps of one update, traced by :func:`ddpg.laboratory.flow.trace_update`, into a PNG.
-
-    Args:
-        report: from :func:`ddpg.laboratory.flow.trace_update`.
-        path: the file to write; 1400 pixels wide.
-        title: of the figure; ``None``: a default with the seed.
-
-    Returns:
-        ``path``.
-
-    Raises:
-        UsageError: if the file cannot be a figure.
-    """
+    """Draw both steps of an update, traced by :func:`ddpg.laboratory.flow.trace_update`, like :func:`draw_paths`."""
     path = atomic_write.check_figure(validate_path(path))
     figure, grid = _canvas(1, title or f"Where gradients flow in one update, seed {report['seed']}")
     for column, (step, label) in enumerate({"critic": "the critic's step", "actor": "the actor's step"}.items()):
@@ -262,13 +250,7 @@ def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:
 
 
 def draw_panel(axes: Axes, row: Mapping[str, Any], kind: str) -> None:
-    """Draw the traced backward pass of one path.
-
-    Args:
-        axes: the panel.
-        row: the path's row of the report.
-        kind: the option that chooses the path.
-    """
+    """Draw the traced backward pass of one path, ``row``; ``kind`` is the option that chooses the path."""
     label = f"{kind} = {row['path']}" + (f", bounding = {row['bounding']}" if "bounding" in row else "")
     difference = row["difference"]
     draw_edges(axes, row["edges"], label, "" if difference["from"] == row["path"] else _verdict(difference))
@@ -278,14 +260,7 @@ def draw_panel(axes: Axes, row: Mapping[str, Any], kind: str) -> None:
 
 
 def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remark: str = "") -> None:
-    """Draw a traced backward pass.
-
-    Args:
-        axes: the panel.
-        edges: of a report; of further critics those of the second alone.
-        label: title of the panel.
-        remark: a line below the title.
-    """
+    """Draw a traced backward pass, titled ``label``, with a ``remark`` below; of further critics the second alone."""
     axes.set(xlim=(-0.2, 10.5), ylim=(-1.85, 9.0), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_color("0.8")

@@ -94,10 +94,7 @@ class XLALearner:
 
 
 class UncompiledLearner:
-    """Runs each update in one session call, uncompiled.
-
-    Args: those of :class:`XLALearner`; K is only the number of minibatches drawn at a time.
-    """
+    """Runs each update in one session call, uncompiled; K is only the number of minibatches drawn at a time."""
 
     def __init__(self, update: Update, *, batch_size: int, updates_per_call: int, fetch: Sequence = ()):
         self.updates_per_call = updates_per_call
@@ -202,12 +199,9 @@ def finite(update: Update) -> tf.Tensor:
 
 
 def placeholders(update: Update, lead: tuple[int, ...], float_images: bool = False) -> Batch:
-    """Return placeholders for minibatches with the leading axes ``lead``.
+    """Return placeholders for minibatches with the leading axes ``lead``, of the shapes that ``update`` reads.
 
-    Args:
-        update: the update that reads them and determines their shapes.
-        lead: the leading axes.
-        float_images: images are float32 too; otherwise bytes, as stored.
+    Images are bytes, as stored, or with ``float_images`` float32 too.
     """
     space = update.value.observation_space
     images = np.float32 if float_images else stored_dtype(space)

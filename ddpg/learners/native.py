@@ -23,11 +23,9 @@ class NativeLearner:
     because that call can change them, the next update reads them again.
 
     Args:
-        update: the symbolic update; its networks' graph is extended.
-        batch_size: B.
+        update, batch_size, fetch: as for :class:`ddpg.learners.graph.XLALearner`.
         updates_per_call: K; of images there may be fewer.
         threads: number of threads that share an update; ``None``: decided by its size and the cores available.
-        fetch: variables to read after the last update.
         precision: of the arguments of matrix products, see :data:`ddpg.compiler.ir.PRECISIONS`.
 
     Attributes:

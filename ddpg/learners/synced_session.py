@@ -104,7 +104,7 @@ class SyncedSession(tf.compat.v1.Session):
     switches TensorFloat-32 off in the whole process, so that a GPU multiplies float32 numbers without rounding them.
 
     Attributes:
-        reclaim: called before every run; writes the variables back, with :meth:`run_as_is`.
+        reclaim: writes the variables back, with :meth:`run_as_is`.
         lock: held during every run, and by a learner while it updates the variables in its own memory.
         opened: whether this process, or the process it was forked from, has opened such a session.
 

@@ -44,13 +44,11 @@ class Updater:
     """Makes an agent's gradient updates in its session.
 
     Args:
-        update: the symbolic update.
-        config: the agent's.
-        sampler: samples minibatches.
-        rng: the sampler's random numbers.
+        update, config: the agent's.
+        sampler, rng: for minibatches.
         updates_per_call: the most updates of a call.
-        normaliser: normalises the observations in minibatches; ``None``: they are used as sampled.
         fetch: variables whose values :meth:`run` returns.
+        normaliser: normalises the observations in minibatches; ``None``: they are used as sampled.
 
     Attributes:
         num_updates: gradient updates made.
@@ -96,11 +94,7 @@ class Updater:
         )
 
     def _native(self) -> NativeLearner | None:
-        """Return the native learner; ``None`` if it is unsupported or a GPU is faster, and no option requires it.
-
-        Raises:
-            UsageError: if it is unsupported, and ``compiler`` or ``precision`` requires it.
-        """
+        """Return the native learner; ``None`` if it is unsupported or a GPU is faster, and no option requires it."""
         required, precision = self._config.compiler == "native", self._config.precision
         chosen = precision.startswith("bfloat16")
         if not required and not chosen and self._gpu_pays():
@@ -205,12 +199,9 @@ class Updater:
 
     @contextlib.contextmanager
     def _first_update(self) -> Iterator[None]:
-        """Turn an exception about an operation that TensorFlow cannot run, or in a user's own update, into one line.
+        """Turn an exception of an operation that TensorFlow cannot run, or of a user's own update, into a UsageError.
 
         From the second call of updates on they pass as they are.
-
-        Raises:
-            UsageError: if the block raises such an exception before the first update is made.
         """
         if self.compile_seconds is not None:
             yield

@@ -24,7 +24,7 @@ class ActorUse:
     """How a policy path used the actor on one minibatch; see :meth:`ActorNetwork.record_use`.
 
     Attributes:
-        states: the minibatch's observations, ``[B, *observation shape]``.
+        states: the minibatch's observations.
         actions: μ(states) as the path last computed it in training mode, ``[B, A]``; ``None`` if it did not.
         bounded: whether the path called :meth:`ActorNetwork.bound_action_gradient`.
     """
@@ -45,19 +45,11 @@ class ActorNetwork(Network):
         bounding: ``"squashing"``, ``"inverting"``, ``"zeroing"``, or a :class:`ddpg.gradients.bounding.Bounding`.
         policy_gradient: ``"chain_rule"``, ``"direct"``, ``"surrogate"``, or a callable
             ``(actor, critic, states[, batch]) -> [(gradient, variable)]``.
-        optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate; or ``"adam"``,
-            ``"rmsprop"``, ``"sgd"``, ``"momentum"``.
-        learning_rate: the optimiser's learning rate.
-        tau: step of the target network, in (0, 1].
-        name: scope of its variables.
+        optimizer, learning_rate, tau, name: as for :class:`ddpg.CriticNetwork`.
         action_gradient_clip: largest L2 norm of each sample's ∇ₐQ, before the bounding; ``None``: no limit.
         pre_activation_penalty: c of the penalty c·mean(p²) that the loss has against saturation, with p the inputs
             of tanh. See :func:`ddpg.gradients.bounding.with_pre_activation_penalty`.
-        max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: no limit.
-        output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f) with f inputs.
-        weight_projection: scale the weights into each hidden unit to length 1 after every step.
-        affine_projection: scale gains and offsets of each norm together to length √d, d its features, after every
-            step; the hidden layers must have norms.
+        max_gradient_norm, output_init, weight_projection, affine_projection: as for :class:`ddpg.CriticNetwork`.
         encoder: a critic whose convolutions the hidden layers read, in place of the states: ``[B, height, width,
             channels] -> features``. No gradient flows into them. The target actor reads those of the target critic.
 
@@ -187,10 +179,8 @@ class ActorNetwork(Network):
     def compute_gradients(self, states: tf.Tensor, action_gradients: tf.Tensor) -> GradientsAndVariables:
         """Return ``[(−1/B Σ g·∇θμ(s), variable)]`` with g the bounded ``action_gradients``.
 
-        Args:
-            states: ``[B, *observation shape]``.
-            action_gradients: ∇ₐQ at a = μ(s), ``[B, A]``: the direction that increases Q, as the critic
-                returns it, not bounded yet and not divided by B.
+        These are ∇ₐQ at a = μ(s), ``[B, A]``: the direction that increases Q, as the critic returns it, not bounded yet
+        and not divided by B.
         """
         return self.policy_gradients(self(states, training=True), action_gradients)
 
@@ -272,17 +262,12 @@ class AveragedActor:
         θ̄ ← θ̄ + (θ − θ̄)/h      after each of the actor's steps
 
     Single steps move weights back and forth; averaging over many steps cancels this (Polyak & Juditsky 1992). The
-    averages are not trained, and learning never reads them.
-
-    Moving statistics of batch norms are averaged too, so that the averaged layers normalise with matching statistics.
+    averages start as copies; they are not trained, and learning never reads them. Moving statistics of batch norms are
+    averaged too, so that the averaged layers normalise with matching statistics.
 
     Args:
-        actor: the actor whose variables are averaged. The averages start as copies.
-        horizon: h ≥ 1, in calls of :meth:`update`; each call moves the averages by 1/h towards the actor.
-
-    Attributes:
-        graph: the actor's graph.
-        observation_space: the actor's observation space.
+        actor: the actor whose variables are averaged.
+        horizon: h ≥ 1, in calls of :meth:`update`.
     """
 
     def __init__(self, actor: ActorNetwork, horizon: int):

@@ -109,12 +109,7 @@ _BUILDING = threading.RLock()  # a graph's scopes belong to no thread, so two th
 
 
 class NumericMethods:
-    """Runs the numeric methods of one network, in any thread; the ops of each are built at its first call.
-
-    Args:
-        graph: the network's.
-        owner: the network's name, for messages.
-    """
+    """Runs the numeric methods of one network, in any thread; the ops of each are built at its first call."""
 
     def __init__(self, graph: tf.Graph, owner: str):
         self._graph, self._owner = graph, owner
@@ -227,8 +222,7 @@ def _new_scope(name: str) -> tf.compat.v1.VariableScope:
 def hooked(method: _Method) -> _Method:
     """Run a symbolic method through ``network.hook``, if there is one, so that the laboratory can record its tensors.
 
-    The hook is called as ``hook(name, call, *arguments)`` with the method's name and arguments, and returns the
-    method's result: that of ``call(*arguments)``, or a replacement.
+    The hook gets the method's name, a call, and its arguments; it returns the call's result, or a replacement.
     """
 
     @functools.wraps(method)
@@ -245,10 +239,7 @@ class Network(abc.ABC):
 
     Subclasses implement :meth:`_apply` and define their inputs. Variables, EMA shadows and optimiser slots are
     all created here, in the default graph, so that one initialiser covers them and later applications, even in
-    a compiled function, create none.
-
-    Attributes:
-        hook: a function through which :func:`hooked` methods run; ``None``: they run directly.
+    a compiled function, create none. The attribute ``hook`` is a function through which :func:`hooked` methods run.
     """
 
     hook: Callable[..., Any] | None = None
@@ -377,10 +368,9 @@ class Network(abc.ABC):
     ) -> tf.Tensor:
         """Return the network's output for ``inputs``, with each variable replaced by its average.
 
-        In inference mode batch norms normalise with the averaged statistics. In training mode (``training``) they
-        normalise with the batch's statistics. Neither mode moves the averaged statistics.
-
-        With ``part``, a function on tensors that builds some of the network's layers, only these are applied.
+        In inference mode batch norms normalise with the averaged statistics, in training mode with the batch's. Neither
+        moves the averaged statistics. With ``part``, a function on tensors that builds some of the layers, only these
+        are applied.
         """
         with frozen_statistics():
             creating = self._created.again(average.shadow_of)

@@ -15,11 +15,7 @@ from ddpg.errors import UsageError
 
 
 class CreatedVariables:
-    """The variables that a network creates with ``tf.Variable``, in order.
-
-    Args:
-        owner: the network's name, for messages.
-    """
+    """The variables that a network, its ``owner`` in messages, creates with ``tf.Variable``, in order."""
 
     def __init__(self, owner: str):
         self._owner = owner
@@ -52,7 +48,7 @@ class CreatedVariables:
 
     @contextlib.contextmanager
     def again(self, replace: Callable[[tf.Variable], tf.Variable]) -> Iterator[None]:
-        """Replace each created variable by ``replace(first)``, where ``first`` is the first application's counterpart.
+        """Replace each created variable by ``replace(first)``, where ``first`` is its counterpart at the first time.
 
         Raises:
             UsageError: if fewer or more variables are created than by the first application.

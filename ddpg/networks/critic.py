@@ -118,9 +118,7 @@ class CriticNetwork(ValueNetwork):
     def encode(self, states: tf.Tensor, average: EMATarget | None = None) -> tf.Tensor:
         """Return the output of the convolutions in inference mode, ``[B, height, width, channels]``.
 
-        Args:
-            states: ``[B, *observation shape]``.
-            average: averages that replace the variables; ``None``: the variables themselves.
+        ``average`` holds averages that replace the variables; ``None``: the variables themselves.
 
         Raises:
             UsageError: if the hidden layers were not made by :func:`ddpg.conv`.

@@ -37,23 +37,16 @@ def fan_in_uniform(fan_in: int) -> Callable:
 
 
 def check_output_init(output_init: str) -> str:
-    """Check and return ``output_init``.
-
-    Raises:
-        UsageError: if it does not name an initialisation of output layers.
-    """
+    """Return ``output_init``; raise UsageError if it does not name an initialisation of output layers."""
     if not isinstance(output_init, str) or output_init not in OUTPUT_INITS:
         raise UsageError(f"output_init={brief(output_init)} is not one of {', '.join(OUTPUT_INITS)}")
     return output_init
 
 
 def output_layer(features: tf.Tensor, units: int, output_init: str = "small") -> tf.Tensor:
-    """Linear layer of ``units`` outputs.
+    """Linear layer of ``units`` outputs for features ``[B, f]``.
 
-    Args:
-        features: ``[B, f]``.
-        units: outputs.
-        output_init: of weights and biases; ``"small"``: U(±3e-3), outputs start near 0 (ibid.); ``"fan_in"``: U(±1/√f).
+    ``output_init``, of weights and biases: ``"small"``: U(±3e-3), outputs start near 0 (ibid.); ``"fan_in"``: U(±1/√f).
     """
     if output_init == "fan_in":
         initializer = fan_in_uniform(int(features.shape[-1]))
@@ -69,11 +62,7 @@ def _dense(layer: tf.Tensor, units: int, scope: str, weights_init: Callable, bia
 
 
 def _sizes(values: Sequence[int], what: str) -> tuple[int, ...]:
-    """Return sizes of layers as a tuple of integers.
-
-    Raises:
-        UsageError: if ``values`` is not a list, range or array of whole numbers from 1 to :data:`LARGEST_SIZE`.
-    """
+    """Return sizes as integers; raise UsageError if they are not whole numbers from 1 to :data:`LARGEST_SIZE`."""
     listed = isinstance(values, (list, tuple, range)) or (isinstance(values, np.ndarray) and values.ndim == 1)
     if not (
         listed
@@ -169,12 +158,9 @@ def residual(
 
     Args:
         hidden: the width of x, repeated for each block: ``(256, 256)`` is one block.
-        activation: as for :func:`mlp`.
+        activation: as for :func:`mlp`, and so is the returned network.
         norm: must be ``None``: the blocks have layer normalisation already.
         action_layer: must be 0: the action enters with the observation.
-
-    Returns:
-        As :func:`mlp`, features ``[B, width]``.
 
     Raises:
         UsageError: if ``hidden`` has fewer than two numbers, or different ones, or if a norm, an action layer or an
@@ -310,9 +296,7 @@ def hidden_layers(
     Args:
         config: the options ``network``, ``activation``, ``block`` and ``normalize_observations``.
         space: of observations.
-        hidden: units of the dense layers.
-        norm: their normalisation.
-        action_layer: as for :func:`mlp`.
+        hidden, norm, action_layer: as for :func:`mlp`.
     """
     if config.network == "mlp":
         return BLOCKS[config.block](hidden, config.activation, norm, action_layer)
@@ -323,11 +307,7 @@ def hidden_layers(
 
 
 def _images(states: tf.Tensor) -> tf.Tensor:
-    """Return observations as ``[B, height, width, channels]``.
-
-    Raises:
-        UsageError: if they are neither images nor stacks of images.
-    """
+    """Return images ``[B, height, width, channels]``; raise UsageError if they are not images, or stacks of them."""
     rank, shape = states.shape.rank, states.shape
     if rank == 3:
         return states[..., None]

@@ -58,11 +58,7 @@ def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
 
 
 def shape_kept(option: str, function: Callable[..., Any]) -> Callable[..., tf.Tensor]:
-    """Return a function on tensors, such as an activation, with a check of its result.
-
-    Args:
-        option: the option that holds it, for messages.
-        function: ``(tensor, ...) -> tensor`` of the shape of its first argument.
+    """Return a function on tensors, such as an activation, with a check of its result; messages name it by ``option``.
 
     Raises:
         UsageError: when the returned function is called, if ``function`` raises an exception, or does not return a
@@ -104,15 +100,11 @@ def variable_of(assignment: tf.Operation) -> str:
 
 
 def try_networks(networks: Iterable[Any], session: Any, options: str) -> None:
-    """Run networks on two states of zeros, because some errors in layers show only when they run.
-
-    Args:
-        networks: :class:`ddpg.networks.base.Network`, in the default graph.
-        session: a session in which their variables are initialised.
-        options: the options that hold the user's own layers, for messages.
+    """Run networks on two states of zeros in a session, because some errors in layers show only when they run.
 
     Raises:
-        UsageError: if TensorFlow cannot run a network here, or its output does not have as many rows as its input.
+        UsageError: if TensorFlow cannot run a network here, or its output does not have as many rows as its input; the
+            message names the user's ``options``.
     """
     for network in networks:
         inputs = network.placeholders()

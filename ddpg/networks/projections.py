@@ -17,10 +17,10 @@ SHORTEST = 1e-12  # a smaller length counts as this one, to avoid a division by 
 
 
 class Projection(NamedTuple):
-    """Variables that are scaled together.
+    """Variables of one shape that are scaled together.
 
     Attributes:
-        variables: of one shape; their squares are added.
+        variables: the variables; their squares are added.
         axes: the axes over which the length is computed; each index of the other axes has its own length.
         length: the length after scaling.
     """
@@ -56,11 +56,8 @@ def noting_affine() -> Iterator[list[Projection]]:
 def note_affine(gain: tf.Variable, offset: tf.Variable | None = None) -> None:
     """Register a norm's gain γ and offset β for ``affine_projection``; norms of this package register themselves.
 
-    Together they are scaled to length √d, that of γ = 1 and β = 0. Variables that are not trained stay unchanged.
-
-    Args:
-        gain: γ, d numbers.
-        offset: β, d numbers; ``None`` if the norm has none.
+    Together they, d numbers each, are scaled to length √d, that of γ = 1 and β = 0. Variables that are not trained stay
+    unchanged; ``offset=None``: the norm has none.
 
     Raises:
         UsageError: if one of them is not a ``tf.Variable``, or their shapes differ.

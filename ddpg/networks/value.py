@@ -28,8 +28,7 @@ class Prediction(NamedTuple):
 class ValueNetwork(Network):
     """A network that learns action values from TD targets; :class:`ddpg.CriticNetwork` explains the arguments.
 
-    Besides the abstract methods of :class:`Network`, subclasses define :attr:`default_name` and the methods that depend
-    on the kind of actions: :meth:`_check_action_space`, :meth:`prediction` and :meth:`_inputs`.
+    Besides the abstract methods, subclasses define :attr:`default_name`.
     """
 
     default_name: ClassVar[str]
@@ -82,12 +81,8 @@ class ValueNetwork(Network):
     def compute_gradients(self, states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
         """Return ``[(∂L/∂φ, variable)]`` of the loss L, by default 1/B Σ (Q(s, a) − y)², and of the decay ``l2``.
 
-        ``td_target`` decides whether a gradient flows into the target.
-
-        Args:
-            states: ``[B, *observation shape]``.
-            actions: ``[B, A]``; for a Q-network ``[B, 1]``, 0 to n − 1.
-            targets: y, ``[B, 1]``.
+        ``td_target`` decides whether a gradient flows into the target y, ``[B, 1]``. Actions are ``[B, A]``, for a
+        Q-network ``[B, 1]``, 0 to n − 1.
         """
         return self.td_gradients(self.prediction(states, actions).output, targets)
 

@@ -102,8 +102,7 @@ def n_step_returns(
         rewards: the rewards of all rows, ``[capacity, 1]``.
         observations: the store that knows which row follows which.
         rows: the first rows, ``[...]``.
-        n_steps: n.
-        gamma: γ.
+        n_steps, gamma: n, γ.
 
     Returns:
         The last rows ``[...]``, R ``[..., 1]`` and γ^m ``[..., 1]``.
@@ -309,9 +308,6 @@ class ReplayBuffer:
         """Draw the rows ``[K, B]`` of minibatches with a fixed ``share`` of recorded rows, rounded to whole rows.
 
         The recorded rows come first in each minibatch. If all rows are recorded, or none, this is :meth:`draw`.
-
-        Raises:
-            UsageError: if the buffer is empty.
         """
         if self.num_recorded in (0, self._size):
             return self.draw(rng, updates, batch_size)
@@ -330,13 +326,7 @@ class ReplayBuffer:
         return 0 if self._recorded is None else int(np.count_nonzero(self._recorded[: self._size]))
 
     def gather(self, rows: np.ndarray, n_steps: int = 1, gamma: float = 1.0) -> Batch:
-        """Return the transitions of ``rows`` ``[...]``, with n-step returns if n > 1 (:func:`n_step_returns`).
-
-        Args:
-            rows: row indices, below ``len(self)``.
-            n_steps: n.
-            gamma: γ; used only if n > 1.
-        """
+        """Return the transitions of ``rows`` ``[...]``, with n-step returns if n > 1 (:func:`n_step_returns`)."""
         last, rewards, discounts = rows, self._rewards.take(rows, axis=0), None
         if n_steps > 1:
             last, rewards, discounts = n_step_returns(self._rewards, self.observations, rows, n_steps, gamma)

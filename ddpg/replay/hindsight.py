@@ -152,11 +152,7 @@ def _is_box_of_floats(space: gym_spaces.Space) -> bool:
 def make_hindsight(
     env: Any, replay: ReplayBuffer, goals: int
 ) -> Callable[[Batch, np.ndarray, np.random.Generator], Batch]:
-    """Return the function that relabels transitions of ``env``; without an ``env``, one that raises ``UsageError``.
-
-    Raises:
-        UsageError: if the environment has no goals, or they are no arrays of a fixed size.
-    """
+    """Return the function that relabels transitions of ``env``; without an ``env``, one that raises ``UsageError``."""
     if env is None:
         return _refuse
     space, compute_reward = check_goals(env, goals)

@@ -71,9 +71,6 @@ class RunningMoments:
 class ObservationNormalizer:
     """Normalizes each component of an observation: (s − mean) / √(variance + 1e-8), clipped to ±10.
 
-    Args:
-        shape: shape of an observation.
-
     Attributes:
         transformation: the mean to subtract and the factor to multiply with afterwards, before clipping; float32.
     """
@@ -98,11 +95,7 @@ class ObservationNormalizer:
         return self._moments.state()
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore what :meth:`state` returned.
-
-        Raises:
-            UsageError: if :meth:`state` could not have returned ``arrays``.
-        """
+        """Restore what :meth:`state` returned; raise UsageError for anything else."""
         self._moments.restore(arrays, "observation statistics")
         self._refresh()
 
@@ -119,9 +112,6 @@ class RewardNormalizer:
 
     G ← γ·G + r is the running discounted return of each environment, reset to 0 at the start of an episode. Rewards are
     not shifted, because a shift would reward or punish long episodes.
-
-    Args:
-        gamma: γ.
     """
 
     def __init__(self, gamma: float):
@@ -154,11 +144,7 @@ class RewardNormalizer:
         return self._moments.state() | {"largest": np.asarray(self._largest)}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore what :meth:`state` returned.
-
-        Raises:
-            UsageError: if :meth:`state` could not have returned ``arrays``.
-        """
+        """Restore what :meth:`state` returned; raise UsageError for anything else."""
         largest = arrays.get("largest", np.asarray(-1.0))
         if largest.shape != () or largest.dtype != np.float64 or largest < 0:
             raise UsageError(f"the largest return is {largest}, expected one number >= 0 of float64")

@@ -48,9 +48,7 @@ class ObservationStore:
     def connect(self, start: int, transitions: Transitions) -> None:
         """Link the rows of each episode, also to the environment's newest row if they continue it, and store each s′.
 
-        Args:
-            start: the row of the first of n transitions; the others' rows follow it in the ring.
-            transitions: the transitions, in order of time; their s is in the rows.
+        The transitions are in order of time, from row ``start`` of the ring on; their s is in the rows.
         """
         values, successors, capacity = self._values, self._successors, self._capacity
         for begin, end in self._parts(start, transitions):

@@ -18,14 +18,11 @@ from ddpg.interaction.validation import validate_float, validate_int
 
 
 class SumTree:
-    """A binary tree of partial sums over numbers ≥ 0 (Schaul et al. 2016, appendix B.2.1).
+    """A binary tree of partial sums over ``count`` numbers ≥ 0, at first 0 (Schaul et al. 2016, appendix B.2.1).
 
     The tree is one array: node 1 is the root, the children of node i are 2i and 2i + 1, and the numbers are the last
     level. A sum is always recomputed from its two children, never corrected by a difference, so it depends only on the
     current numbers and not on their history. Setting or drawing n numbers walks the levels once.
-
-    Args:
-        count: how many numbers there are; all are 0 at first.
     """
 
     def __init__(self, count: int):
@@ -57,8 +54,7 @@ class SumTree:
     def find(self, places: np.ndarray) -> np.ndarray:
         """Return the indexes i with  Σ_{j<i} x_j ≤ place < Σ_{j≤i} x_j,  up to rounding.
 
-        Args:
-            places: in [0, :attr:`total`), any shape.
+        ``places``, of any shape, are in [0, :attr:`total`).
         """
         sums, places = self._sums, np.array(places)
         nodes = np.ones(places.shape, np.int64)
@@ -126,14 +122,11 @@ class Priorities:
         return np.minimum(self._tree.find(rng.random(shape) * self._tree.total), size - 1)
 
     def weights(self, rows: np.ndarray, correction: float) -> np.ndarray | None:
-        """Return the importance-sampling weights of minibatches ``[..., B]`` as ``[..., B, 1]``; ``None``: all are 1.
+        """Return the importance-sampling weights of rows ``[..., B]`` as ``[..., B, 1]``; ``None``: all are 1.
 
         w = (N·P)^−β, divided by the largest w of its minibatch, so that weights only ever shrink a step. This equals
         (p₀/p)^β with the smallest priority p₀ of the minibatch: N and Σp cancel, and no power of a small p overflows.
-
-        Args:
-            rows: the drawn rows.
-            correction: β: 0 keeps the bias of non-uniform sampling, 1 removes it.
+        β, ``correction``: 0 keeps the bias of non-uniform sampling, 1 removes it.
         """
         if self.kind == "lap":
             return None
