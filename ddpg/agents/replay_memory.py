@@ -111,19 +111,21 @@ class ReplayMemory:
         """Return the running statistics as arrays by name; empty if nothing is normalised."""
         return {
             f"{name}.{field}": array
-            for name, normaliser in (("observations", self.observations), ("rewards", self.rewards))
-            if normaliser is not None
+            for name, normaliser in self._normalisers().items()
             for field, array in normaliser.state().items()
         }
 
     def restore_statistics(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restore the arrays of :meth:`statistics`; raise UsageError if needed ones are missing or invalid."""
-        for name, normaliser in (("observations", self.observations), ("rewards", self.rewards)):
-            if normaliser is not None:
-                prefix = f"{name}."
-                if not any(n.startswith(prefix) for n in arrays):
-                    raise UsageError(
-                        f"normalize_{name}=True, but the checkpoint has no statistics of {name}, since it was saved "
-                        f"without normalize_{name}; load it without this option"
-                    )
-                normaliser.restore({n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)})
+        for name, normaliser in self._normalisers().items():
+            own = {n.removeprefix(f"{name}."): array for n, array in arrays.items() if n.startswith(f"{name}.")}
+            if not own:
+                raise UsageError(
+                    f"normalize_{name}=True, but the checkpoint has no statistics of {name}, since it was saved "
+                    f"without normalize_{name}; load it without this option"
+                )
+            normaliser.restore(own)
+
+    def _normalisers(self) -> dict[str, ObservationNormalizer | RewardNormalizer]:
+        both = {"observations": self.observations, "rewards": self.rewards}
+        return {name: normaliser for name, normaliser in both.items() if normaliser is not None}

@@ -164,9 +164,9 @@ class Program:
             return self.literal(array.flat[0])
         return self._value("const", shape_of(array.shape), (), ConstTable(array))
 
-    def leaf(self, of_another: Node) -> Node:
-        """Return this program's node for an input, a variable's value or a constant of another program."""
-        return self._value(of_another.kind, of_another.shape, (), of_another.detail)
+    def like(self, another: Node, *inputs: Node) -> Node:
+        """Return a node of the same kind, shape and detail as one of another program."""
+        return self._value(another.kind, another.shape, inputs, another.detail)
 
     # -- computed -------------------------------------------------------------------------------------
 
@@ -309,49 +309,21 @@ def fold_elementwise(program: Program, operation: str, *inputs: Node) -> Node:
     return program.elementwise(operation, *inputs)
 
 
+_WITH_GRADIENTS = ("Relu", "Tanh", "Elu", "Selu", "Sigmoid", "Softplus", "Softsign", "Rsqrt", "Sqrt")
+_SAME_NAMES = (
+    *("Add", "Sub", "Mul", "Neg", "Abs", "Sign", "Square", "Exp", "Log", "Erf", "Erfc", "Equal", "Greater", "Less"),
+    *("Select", *_WITH_GRADIENTS),
+)
 # The IR's functions for TensorFlow's elementwise ops, by type, with the same inputs in the same order.
 ELEMENTWISE_OPS: dict[str, str] = {
-    "AddV2": "add",
-    "Add": "add",
-    "BiasAdd": "add",
-    "Sub": "sub",
-    "Mul": "mul",
+    **{name: name.lower() for name in _SAME_NAMES},
+    **{f"{name}Grad": f"{name.lower()}_gradient" for name in _WITH_GRADIENTS},
+    **dict.fromkeys(("AddV2", "BiasAdd"), "add"),
     "RealDiv": "div",
-    "Maximum": "max",
+    **dict.fromkeys(("Maximum", "LogicalOr"), "max"),
     "Minimum": "min",
-    "Neg": "neg",
-    "Abs": "abs",
-    "Sign": "sign",
-    "Square": "square",
-    "Sqrt": "sqrt",
-    "Rsqrt": "rsqrt",
-    "Exp": "exp",
-    "Log": "log",
-    "Tanh": "tanh",
-    "Erf": "erf",
-    "Erfc": "erfc",
-    "Relu": "relu",
-    "Elu": "elu",
-    "Selu": "selu",
-    "Sigmoid": "sigmoid",
-    "Softplus": "softplus",
-    "Softsign": "softsign",
-    "Equal": "equal",
-    "Greater": "greater",
-    "GreaterEqual": "greater_equal",
-    "Less": "less",
-    "LessEqual": "less_equal",
     "LogicalAnd": "mul",
-    "LogicalOr": "max",
-    "Select": "select",
+    "GreaterEqual": "greater_equal",
+    "LessEqual": "less_equal",
     "SelectV2": "select",
-    "ReluGrad": "relu_gradient",
-    "TanhGrad": "tanh_gradient",
-    "EluGrad": "elu_gradient",
-    "SeluGrad": "selu_gradient",
-    "SigmoidGrad": "sigmoid_gradient",
-    "SoftplusGrad": "softplus_gradient",
-    "SoftsignGrad": "softsign_gradient",
-    "RsqrtGrad": "rsqrt_gradient",
-    "SqrtGrad": "sqrt_gradient",
 }

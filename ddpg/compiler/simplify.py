@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from ddpg.compiler.ir import ALL, COLUMNS, CONVOLUTIONS, ROWS, Node, Program, Stmt, Write, fold_elementwise
 from ddpg.compiler.schedule import CHEAP, inputs_of, needed
 
-_LEAVES = ("input", "var_read", "literal", "const")
+_SAME = ("input", "var_read", "literal", "const", "transpose", *CONVOLUTIONS)  # only their inputs are simplified
 # Functions that are 0 where one of these inputs, given by index, is 0.
 _ZERO_WHERE = {"copy": (0,), "neg": (0,), "mul": (0, 1), "div": (0,), "relu_gradient": (0,), "tanh_gradient": (1,)}
 
@@ -82,8 +82,8 @@ class _Rewriter:
 
     def _rewritten(self, old: Node) -> Node:
         program, detail = self.program, old.detail
-        if old.kind in _LEAVES:
-            return program.leaf(old)
+        if old.kind in _SAME:
+            return program.like(old, *map(self.value, old.inputs))
         if old.kind == "elementwise":
             return self._elementwise(old)
         if old.kind == "matmul":
@@ -97,11 +97,6 @@ class _Rewriter:
             return self._sum_of_product(old) if id(old) in self._summed else self._sum(source, detail)
         if old.kind == "reduce_max":
             return program.reduce_max(self.value(source))
-        if old.kind == "transpose":
-            sizes, order = detail
-            return program.transpose(self.value(source), sizes, order, old.shape)
-        if old.kind in CONVOLUTIONS:
-            return program.convolution(old.kind, self.value(source), self.value(old.inputs[1]), detail)
         assert old.kind == "concat", old.kind
         return program.concat(tuple(map(self.value, old.inputs)))
 

@@ -126,10 +126,8 @@ def mlp(
                 layer = batch_renormalization(layer, scope=scope, epsilon=epsilon, r_min=r_min)
             initializer = fan_in_uniform(int(layer.shape[1]))
             layer = _dense(layer, units, f"hidden_{index}", initializer, initializer)
-            if norm == "batch" and index < batch_norm_until:
-                layer = batch_normalization(layer, scope=f"norm_{index}")
-            elif norm in _OF_SAMPLES:
-                layer = _OF_SAMPLES[norm](layer, scope=f"norm_{index}")
+            if norm in _AFTER_LAYERS and (norm != "batch" or index < batch_norm_until):
+                layer = _AFTER_LAYERS[norm](layer, scope=f"norm_{index}")
             elif preactivation:
                 layer = batch_renormalization(layer, scope=f"norm_{index}", r_min=r_min)
             layer = activate(layer)
@@ -275,10 +273,8 @@ def conv(
                 scope=f"conv_{index}",
                 reuse=AUTO_REUSE,
             )
-            if norm == "batch":
-                layer = batch_normalization(layer, scope=f"conv_norm_{index}")
-            elif norm in _OF_SAMPLES:
-                layer = _OF_SAMPLES[norm](layer, scope=f"conv_norm_{index}")
+            if norm in _AFTER_LAYERS:
+                layer = _AFTER_LAYERS[norm](layer, scope=f"conv_norm_{index}")
             layer = activate(layer)
         return layer
 
@@ -374,8 +370,12 @@ def rms_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) ->
         return incoming * tf.math.rsqrt(mean_square + epsilon) * gain
 
 
-# Normalisations of each sample by itself, by the names in SAMPLE_NORMS.
-_OF_SAMPLES: dict[str | None, Callable[..., tf.Tensor]] = {"layer": layer_normalization, "rms": rms_normalization}
+# Normalisations of a layer's output, by the option's name; batch renormalisation has places of its own.
+_AFTER_LAYERS: dict[str | None, Callable[..., tf.Tensor]] = {
+    "batch": batch_normalization,
+    "layer": layer_normalization,
+    "rms": rms_normalization,
+}
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ class ValueNetwork(Network):
     ):
         self.action_space = self._check_action_space(action_space)
         validate_positive(clip_delta, "clip_delta", or_none=True)
-        td.TDPath(td_target, clip_delta=clip_delta, loss=loss)  # refuses a bad name before any op is built
+        self.td_path = td.TDPath(td_target, self._start_backward, clip_delta, loss)
         name = self.default_name if name is None else name
         validate_float(l2, "l2", at_least=0)
         super().__init__(
@@ -69,7 +69,6 @@ class ValueNetwork(Network):
             weight_projection,
             affine_projection,
         )
-        self.td_path = td.TDPath(td_target, self._start_backward, clip_delta, loss)
         self.l2 = l2
 
     # -- symbolic -------------------------------------------------------------------------------------
