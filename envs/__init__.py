@@ -17,11 +17,7 @@ register(
     kwargs={"low": -0.5, "high": 2.5},
 )
 register("ddpg_envs/Goal-v0", entry_point="ddpg_envs.goal:GoalEnv")
-register(
-    "ddpg_envs/HalfFieldOffense-v0",
-    entry_point="ddpg_envs.half_field:HalfFieldOffenseEnv",
-    max_episode_steps=500,
-)
+register("ddpg_envs/HalfFieldOffense-v0", entry_point="ddpg_envs.half_field:HalfFieldOffenseEnv", max_episode_steps=500)
 register("ddpg_envs/LQR-v0", entry_point="ddpg_envs.lqr:LQREnv", max_episode_steps=100)
 register("ddpg_envs/Platform-v0", entry_point="ddpg_envs.platform:PlatformEnv", max_episode_steps=200)
 for _domain, _tasks in TASKS.items():

@@ -23,10 +23,7 @@ from .drawing import checked_mode
 TASKS = {
     "acrobot": ("swingup", "swingup_sparse"),
     "ball_in_cup": ("catch",),
-    "cartpole": (
-        *("balance", "balance_sparse", "swingup", "swingup_sparse"),
-        *("two_poles", "three_poles"),
-    ),
+    "cartpole": ("balance", "balance_sparse", "swingup", "swingup_sparse", "two_poles", "three_poles"),
     "cheetah": ("run",),
     "dog": ("stand", "walk", "trot", "run", "fetch"),
     "finger": ("spin", "turn_easy", "turn_hard"),

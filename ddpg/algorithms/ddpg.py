@@ -43,13 +43,7 @@ from ddpg.networks.value import Prediction
 from ddpg.policies.network_policy import ActingNetwork
 from ddpg.replay.minibatch import Batch
 
-ACTOR_METRICS = (
-    "actor_loss",
-    "action_gradient_norm",
-    "bounded_gradient_norm",
-    "actions_outside",
-    "actions_saturated",
-)
+ACTOR_METRICS = ("actor_loss", "action_gradient_norm", "bounded_gradient_norm", "actions_outside", "actions_saturated")
 
 SATURATED = 0.99  # half-ranges from the middle, where tanh passes on 2 % of the gradient
 

@@ -28,10 +28,7 @@ class Algorithm(NamedTuple):
     agent: str = "ddpg.agents.ddpg:DDPG"
 
 
-ALGORITHMS = {
-    "DDPG": Algorithm(DDPGConfig, DDPGUpdate),
-    "DQN": Algorithm(DQNConfig, DQNUpdate, "ddpg.agents.dqn:DQN"),
-}
+ALGORITHMS = {"DDPG": Algorithm(DDPGConfig, DDPGUpdate), "DQN": Algorithm(DQNConfig, DQNUpdate, "ddpg.agents.dqn:DQN")}
 
 VARIANTS = (TD3BCUpdate, CrossQUpdate, TD3Update)  # the first that the options enable replaces their algorithm's update
 

@@ -12,7 +12,7 @@ from ddpg.compiler.codegen_gemm_bfloat16 import BFloat16GemmFunctions
 from ddpg.compiler.ir import CONVOLUTIONS, Node
 from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
 from ddpg.compiler.memory_plan import MemoryPlan, plan_scratch, round_to_cache_lines
-from ddpg.compiler.parallel import BARRIER, AccessRanges, ParallelShards, SerialShards, split_evenly
+from ddpg.compiler.parallel import BARRIER, AccessRanges, Shards, split_evenly
 from ddpg.compiler.schedule import FusedLoop, Kernel
 
 ENTRY, SERIAL_ENTRY = "run", "run_serial"
@@ -158,7 +158,7 @@ class UpdateFunction:
         self.name, self._module = name, module
         self._main = main = FunctionBuilder()
         self._ranges = AccessRanges(module.plan, module.scratch)
-        self._shards = (ParallelShards if parallel else SerialShards)(main, module.workers, module.scratch.barrier)
+        self._shards = Shards(main, module.workers, module.scratch.barrier, parallel)
         self._inputs = {
             f"input {field}": main.at(f"%input{index}", main.times("%update", size))
             for index, (field, size) in enumerate(module.fields)

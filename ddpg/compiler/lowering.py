@@ -583,9 +583,7 @@ def _assign(operation: str | None) -> Callable[[_Lowering, tf.Operation], None]:
     return write
 
 
-def _optimizer(
-    step: Callable[..., Sequence[Node]],
-) -> Callable[[_Lowering, tf.Operation], None]:
+def _optimizer(step: Callable[..., Sequence[Node]]) -> Callable[[_Lowering, tf.Operation], None]:
     def write(context: _Lowering, op: tf.Operation) -> None:
         if "use_nesterov" in op.node_def.attr and op.get_attr("use_nesterov"):
             raise Unsupported(f"{op.type} with Nesterov momentum")

@@ -127,62 +127,54 @@ class AccessRanges:
         return AccessRange(start, start + size, True)
 
 
-class SerialShards:
-    """One thread runs the shards of all ``workers``, one after another; there is no barrier."""
+class Shards:
+    """The shards of kernels in a function: one call runs those of all ``workers``, one after another.
 
-    def __init__(self, main: FunctionBuilder, workers: int, barrier: int):
-        self._main, self._workers, self._barrier = main, workers, barrier
+    If ``parallel``, all workers call the function at the same time, each with its index ``%worker``, and run their own
+    shards. Kernels that are split by rows need no barrier between them, so that each thread's rows stay in its cache.
 
-    def synchronize(self, accesses: Sequence[Sequence[AccessRange]]) -> None:
-        """Make each worker wait until its accesses are safe; ``accesses`` holds a list for each worker."""
-
-    def each(self, length: int, multiple: int = 1) -> Iterator[Shard]:
-        """Yield each shard of ``length``; the code that is added until the next one runs this shard."""
-        for worker, (low, high) in enumerate(split_evenly(length, self._workers, multiple)):
-            yield worker, low, high
-
-    @contextlib.contextmanager
-    def only_first(self) -> Iterator[None]:
-        """Let only the first worker run the code that is added inside."""
-        yield
-
-    def barrier(self) -> None:
-        """Make each worker wait for all others."""
-
-
-class ParallelShards(SerialShards):
-    """All workers run the same function at the same time, each its own shards; its argument ``%worker`` is the index.
-
-    Kernels that are split by rows need no barrier between them, so that each thread's rows stay in its core's cache.
+    Args:
+        main: the function to which the code is added.
+        workers: number of shards of a kernel.
+        barrier: offset of the barrier's counters in the block.
+        parallel: see above.
     """
 
-    def __init__(self, main: FunctionBuilder, workers: int, barrier: int):
-        super().__init__(main, workers, barrier)
+    def __init__(self, main: FunctionBuilder, workers: int, barrier: int, parallel: bool):
+        self._main, self._workers, self._barrier, self._parallel = main, workers, barrier, parallel
         self._since_barrier: list[tuple[int, AccessRange]] = []
 
     def synchronize(self, accesses: Sequence[Sequence[AccessRange]]) -> None:
-        """See :meth:`SerialShards.synchronize`."""
-        by_worker = [(worker, access) for worker, own in enumerate(accesses) for access in own]
-        if any_conflict(by_worker, self._since_barrier):
-            self.barrier()
-        self._since_barrier += by_worker
+        """Make each worker wait until its accesses are safe; ``accesses`` holds a list for each worker."""
+        if self._parallel:
+            by_worker = [(worker, access) for worker, own in enumerate(accesses) for access in own]
+            if any_conflict(by_worker, self._since_barrier):
+                self.barrier()
+            self._since_barrier += by_worker
 
     def each(self, length: int, multiple: int = 1) -> Iterator[Shard]:
-        """See :meth:`SerialShards.each`; yields once, registers that hold the bounds of the running worker's shard."""
-        main, size = self._main, split_evenly(length, self._workers, multiple)[0][1]
-        low = main.times("%worker", size)
-        high = main.add(f"call i64 @llvm.smin.i64(i64 {main.add(f'add i64 {low}, {size}')}, i64 {length})")
-        with main.when(f"icmp slt i64 {low}, {high}"):
-            yield "%worker", low, high
+        """Yield each shard of ``length``; the code that is added until the next one runs this shard.
 
-    @contextlib.contextmanager
-    def only_first(self) -> Iterator[None]:
-        """See :meth:`SerialShards.only_first`."""
-        with self._main.when("icmp eq i64 %worker, 0"):
-            yield
+        In parallel this yields once: registers that hold the bounds of the running worker's shard.
+        """
+        main, shards = self._main, split_evenly(length, self._workers, multiple)
+        if not self._parallel:
+            for worker, (low, high) in enumerate(shards):
+                yield worker, low, high
+            return
+        size = shards[0][1]
+        first = main.times("%worker", size)
+        end = main.add(f"call i64 @llvm.smin.i64(i64 {main.add(f'add i64 {first}, {size}')}, i64 {length})")
+        with main.when(f"icmp slt i64 {first}, {end}"):
+            yield "%worker", first, end
+
+    def only_first(self) -> contextlib.AbstractContextManager[None]:
+        """Let only the first worker run the code that is added inside."""
+        return self._main.when("icmp eq i64 %worker, 0") if self._parallel else contextlib.nullcontext()
 
     def barrier(self) -> None:
-        """See :meth:`SerialShards.barrier`."""
-        address = self._main.at("%block", self._barrier)
-        self._main.do(f"call void @barrier(ptr {address}, i32 {self._workers - 1})")
-        self._since_barrier = []
+        """Make each worker wait for all others."""
+        if self._parallel:
+            address = self._main.at("%block", self._barrier)
+            self._main.do(f"call void @barrier(ptr {address}, i32 {self._workers - 1})")
+            self._since_barrier = []

@@ -58,11 +58,7 @@ def identity(action_gradient: tf.Tensor, action: tf.Tensor, low: tf.Tensor, high
 
 
 def inverting(
-    action_gradient: tf.Tensor,
-    action: tf.Tensor,
-    low: tf.Tensor,
-    high: tf.Tensor,
-    max_factor: float | None = None,
+    action_gradient: tf.Tensor, action: tf.Tensor, low: tf.Tensor, high: tf.Tensor, max_factor: float | None = None
 ) -> tf.Tensor:
     """Invert gradients (Hausknecht & Stone 2016, arXiv 1511.04143).
 

@@ -45,14 +45,7 @@ class XLALearner:
         fetch: variables to read after the last update, in the same call.
     """
 
-    def __init__(
-        self,
-        update: Update,
-        *,
-        batch_size: int,
-        updates_per_call: int,
-        fetch: Sequence = (),
-    ):
+    def __init__(self, update: Update, *, batch_size: int, updates_per_call: int, fetch: Sequence = ()):
         self.updates_per_call = updates_per_call
         self._metrics = update.metrics
         prioritised = int(update.config.prioritised is not None)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from ddpg import DDPG, DDPGConfig
 from ddpg.compiler import codegen
 from ddpg.compiler.llvm_builder import FunctionBuilder
-from ddpg.compiler.parallel import AccessRange, ParallelShards, split_evenly
+from ddpg.compiler.parallel import AccessRange, Shards, split_evenly
 
 HALF, OTHER = AccessRange(0, 8, True), AccessRange(8, 16, True)
 
@@ -22,7 +22,7 @@ def read(access):
 def barriers(*kernels):
     """Return for each kernel, given by the ranges that its two shards access, whether a barrier precedes it."""
     lines, found = FunctionBuilder(), []
-    shards = ParallelShards(lines, 2, 0)
+    shards = Shards(lines, 2, 0, parallel=True)
     for kernel in kernels:
         before = len(lines.lines)
         shards.synchronize(kernel)

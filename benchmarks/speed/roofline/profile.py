@@ -64,7 +64,7 @@ class Clocks:
     @contextlib.contextmanager
     def built_in(self) -> Iterator[None]:
         """Make updates that are compiled inside read the clock."""
-        module, update, barrier = codegen.Module, codegen.UpdateFunction, parallel.ParallelShards.barrier
+        module, update, barrier = codegen.Module, codegen.UpdateFunction, parallel.Shards.barrier
         clocks, first = self, {}
 
         class Clocked(module):  # type: ignore[misc, valid-type]
@@ -93,16 +93,18 @@ class Clocks:
             return kernel
 
         def clocked_barrier(shards: Any) -> None:
+            if not shards._parallel:
+                return
             clocks.barriers[first["kind"]] += 1
             clocks.read(shards._main, column(shards._main))
             barrier(shards)
             clocks.read(shards._main, 1)
 
-        kinds = {name: after(getattr(update, name)) for name in ("_loop", "_concat", "_matmul")}
+        kinds = {name: after(getattr(update, name)) for name in ("_loop", "_move", "_matmul", "_convolution")}
         with (
             mock.patch.multiple(update, **kinds),
             mock.patch.object(codegen, "UpdateFunction", ClockedUpdate),
-            mock.patch.object(parallel.ParallelShards, "barrier", clocked_barrier),
+            mock.patch.object(parallel.Shards, "barrier", clocked_barrier),
             mock.patch.object(compiled_update, "Module", Clocked),
             mock.patch.dict(os.environ, {"DDPG_CACHE": "off"}),  # the code holds this process's addresses
         ):
