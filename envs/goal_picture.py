@@ -26,14 +26,10 @@ TITLE = "Goal: put the ball past the keeper"
 
 
 def draw(moment: Moment, path: Sequence[Point], caption: str) -> np.ndarray:
-    """Return an image of the field at one moment, uint8 ``[560, 408, 3]``.
+    """Return an image of the field at one moment, uint8 ``[560, 408, 3]``, with the ball's path during an action.
 
     The ring around a player is its reach: the striker can kick a ball inside it, the keeper has saved one inside it.
-
-    Args:
-        moment: the positions to draw.
-        path: the ball's positions during the action.
-        caption: the action and its outcome.
+    The caption names the action and its outcome.
     """
     half, goal = FIELD_WIDTH / 2, GOAL_WIDTH / 2
     canvas = Canvas((-1.5, -half - 2), (FIELD_LENGTH + GOAL_DEPTH + 1.56, half + 3), 16, GRASS)

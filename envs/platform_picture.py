@@ -13,12 +13,9 @@ TITLE = "Platform: get to the end, over the gaps and past the enemies"
 
 
 def draw(moment: Moment, path: Sequence[Point], caption: str) -> np.ndarray:
-    """Return an image of the course at one moment, uint8 ``[208, 880, 3]``.
+    """Return an image of the course at one moment, uint8 ``[208, 880, 3]``, with the player's path during an action.
 
-    Args:
-        moment: the positions to draw.
-        path: the player's positions during the action.
-        caption: the action and its outcome.
+    The caption names the action and its outcome.
     """
     canvas = Canvas((-20.0, 0.0), (1080.0, 260.0), 0.8, SKY)
     canvas.rectangle((-20.0, 0.0), (1080.0, 8.0), DEPTHS)

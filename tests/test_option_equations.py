@@ -22,7 +22,8 @@ from ddpg.gradients.backward import huber_weights, weight_gradient
 from ddpg.gradients.bounding import with_pre_activation_penalty
 from ddpg.gradients.td import huber, mean_square, stop_gradient
 from ddpg.networks.layers import batch_renormalization, layer_normalization, output_layer, rms_normalization
-from ddpg.networks.projections import note_affine, noting_affine, projected_after, unit_weights
+from ddpg.networks.observer import observing
+from ddpg.networks.projections import note_affine, projected_after, unit_weights
 from ddpg.networks.value import Prediction, ValueNetwork
 from ddpg.policies.schedules import SCHEDULES, interpolate
 from ddpg.replay.minibatch import Batch
@@ -494,10 +495,10 @@ def test_affine_projection(d, session, rng):
     gamma, beta = rng.normal(size=(2, d)).astype(np.float32)
     starts = {"gamma": gamma, "beta": beta, "alone": gamma}
     *pair, alone = (v1.get_variable(name, initializer=start, use_resource=True) for name, start in starts.items())
-    with noting_affine() as projections:
+    with observing() as built:
         note_affine(*pair)
         note_affine(alone)
-    projected = projected_after(tf.no_op(), projections)
+    projected = projected_after(tf.no_op(), built.norms)
     session.run(v1.global_variables_initializer())
     session.run(projected)
     length = max(np.sqrt(np.sum(gamma**2 + beta**2)), 1e-12)

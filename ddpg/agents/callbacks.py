@@ -145,11 +145,7 @@ class StepFunction(Callback):
 
 
 def as_callbacks(callbacks: Any) -> list[Callback]:
-    """Return a list of callbacks, given a callback, a function, or a list of them, which may be nested.
-
-    Raises:
-        UsageError: if an element is neither.
-    """
+    """Return callbacks, given one, a function, or a nested list of them; raise UsageError for anything else."""
     if isinstance(callbacks, Callback) or callable(callbacks):
         callbacks = [callbacks]
     if not isinstance(callbacks, Iterable) or isinstance(callbacks, (str, bytes, np.ndarray)):

@@ -29,11 +29,7 @@ Self = TypeVar("Self", bound="OffPolicyAgent")
 
 
 class OffPolicyAgent(Agent):
-    """An agent that learns in an environment.
-
-    Attributes:
-        loop: the state that :meth:`learn` keeps from one call to the next.
-    """
+    """An agent that learns in an environment; ``loop`` is the state that :meth:`learn` keeps between calls."""
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
@@ -285,11 +281,7 @@ def config_of(manifest: dict[str, Any], networks: Mapping[str, Any]) -> AgentCon
 
 
 def fitting_env(manifest: dict[str, Any], env: Any) -> Any:
-    """Return ``env`` if its spaces are the saved ones; if ``env`` is None, the saved pair of spaces.
-
-    Raises:
-        UsageError: if the spaces differ.
-    """
+    """Return ``env``, or for ``None`` the saved spaces; raise UsageError if its spaces are not the saved ones."""
     saved = tuple(restore_space(manifest[name]) for name in ("observation_space", "action_space"))
     if env is None:
         return saved

@@ -79,11 +79,7 @@ def check_options(path: Any, config: AgentConfig, spaces: Spaces, variables: Map
 
 
 def check_counts(config: AgentConfig) -> None:
-    """Refuse counts with which a checkpoint of the agent could not be loaded.
-
-    Raises:
-        UsageError: if a count exceeds int32, which TensorFlow counts in.
-    """
+    """Raise UsageError for a count beyond int32, in which TensorFlow counts: its checkpoint could not be loaded."""
     for name, value in _beyond_int32(config):
         raise UsageError(f"{name}={value} is more than {INTEGER}, as far as TensorFlow counts; give less")
 

@@ -65,7 +65,6 @@ class PathTrial(NamedTuple):
     """A path, ready to be built and measured.
 
     Attributes:
-        name: the path's name.
         network: the network whose gradient it computes.
         compute: the minibatch's fields ``-> [(gradient, variable)]``; records its tensors in the fixture's recorder.
         bounding: the actor's bounding.
@@ -83,12 +82,7 @@ Measure = Callable[[], dict[str, Any]]
 
 
 def build_td(fixture: Fixture, name: str, path: Callable, expected: ReferenceGradient) -> Measure:
-    """Build a TD path.
-
-    Returns:
-        A function that measures it and returns its row as in :func:`ddpg.compare_paths`, with ``gradients`` instead of
-        ``difference``.
-    """
+    """Build a TD path; return a function that measures its row of :func:`ddpg.compare_paths` and its gradients."""
     actor, critic, recorder = fixture.actors["squashing"], fixture.critic, fixture.recorder
     critic.td_path = _recorded(name, path, critic.optimizer.compute_gradients)
     fed_y = fixture.fed_y if critic.td_path.feeds_target else None

@@ -283,11 +283,10 @@ class Edge(NamedTuple):
 
 
 def edge_norms(session: tf.compat.v1.Session, edges: Sequence[Edge]) -> Callable[[Mapping[tf.Tensor, Any]], list[dict]]:
-    """Build the norms of the gradients along edges.
+    """Build the norms of the gradients along edges; return a function ``feeds -> edges as data``.
 
-    Returns:
-        ``feeds -> edges as data``: the fields of :class:`Edge`, with ``norm`` in place of the gradients: the L2 norm of
-        all of them together, ``None`` if there is none.
+    An edge as data has the fields of :class:`Edge`, with ``norm`` in place of the gradients: the L2 norm of all of them
+    together, ``None`` if there is none.
     """
     norms = {place: tf.linalg.global_norm(edge.gradients) for place, edge in enumerate(edges) if edge.gradients}
 

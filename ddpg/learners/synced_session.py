@@ -51,11 +51,7 @@ _user_of_tensorflow: int | None = None  # id of the parent process, if it had us
 
 
 def check_not_forked() -> None:
-    """Refuse TensorFlow in a fork of a process that has used it: without TensorFlow's threads, the fork would hang.
-
-    Raises:
-        UsageError: if this process is such a fork.
-    """
+    """Raise UsageError in a fork of a process that has used TensorFlow: without its threads, the fork would hang."""
     if _user_of_tensorflow is not None:
         raise UsageError(
             f"process {os.getpid()} is a fork of process {_user_of_tensorflow}, which had used TensorFlow: its threads "

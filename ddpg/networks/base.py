@@ -37,9 +37,9 @@ from ddpg.interaction.validation import (
 )
 from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, frozen_statistics, mlp, output_layer
-from ddpg.networks.observer import note_features, note_gradients
+from ddpg.networks.observer import note_features, note_gradients, observing
 from ddpg.networks.own_layers import own_layers
-from ddpg.networks.projections import Projection, noting_affine, projected_after, unit_weights
+from ddpg.networks.projections import Projection, projected_after, unit_weights
 
 v1 = tf.compat.v1
 
@@ -187,11 +187,7 @@ def optimizer_of(config: Any) -> str | Callable:
 
 
 def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.compat.v1.train.Optimizer:
-    """Return an optimiser, given by name or as a ``tf.compat.v1.train.Optimizer`` class, with a learning rate.
-
-    Raises:
-        UsageError: if ``optimizer`` is neither.
-    """
+    """Return an optimiser, given by name or as a class of TensorFlow's; raise UsageError for anything else."""
     own = "a tf.compat.v1.train.Optimizer class"
     chosen = choose("optimizer", optimizer, OPTIMIZERS, own)
     if not (inspect.isclass(chosen) and not issubclass(chosen, train.Optimizer)):
@@ -283,17 +279,17 @@ class Network(abc.ABC):
         self._created = CreatedVariables(name)
         self._scope = _new_scope(name)
         recorded = self._created.recorded(self._scope.name, self._variables.append)
-        with noting_affine() as norms:
+        with observing() as built:
             self._applying(self._record, recorded, self._first_inputs(), False)
         if not self.trainable_variables:
             raise UsageError(f"the network of the {name} created no trainable variable; it could not learn")
-        if affine_projection and not norms:
+        if affine_projection and not built.norms:
             raise UsageError(
                 f"affine_projection: the {name} has no normalisation layer with a trained gain; give it one, such as "
                 "ddpg.mlp(norm='layer'), or leave affine_projection off"
             )
         self._projections: list[Projection] = unit_weights(self._hidden_variables or ()) if weight_projection else []
-        self._projections += norms if affine_projection else []
+        self._projections += built.norms if affine_projection else []
         self._target = EMATarget(self._variables, tau)
         with v1.variable_scope(self._scope, use_resource=True):
             self.learning_rate = v1.get_variable("learning_rate", initializer=float(learning_rate), trainable=False)

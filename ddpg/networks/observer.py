@@ -1,4 +1,4 @@
-"""Collect tensors of networks while a graph is built: activations, features, and the gradients of optimiser steps."""
+"""Collect parts of networks while a graph is built: activations, features, gradients of optimiser steps, norms."""
 
 import contextlib
 import contextvars
@@ -11,20 +11,23 @@ import tensorflow as tf
 
 @dataclasses.dataclass
 class Observed:
-    """The tensors that were built inside :func:`observing`, in the order of building.
+    """What was built inside :func:`observing`, in the order of building.
 
     Attributes:
         activations: outputs of the hidden layers' activation functions, ``[B, ..., n]``.
         features: inputs of the output layers, ``[B, f]``.
         gradients: by the name of a network's variable scope, the gradients of its optimiser step, before clipping.
+        norms: the projections of norms' gains and offsets (:func:`ddpg.networks.projections.note_affine`).
     """
 
     activations: list[tf.Tensor] = dataclasses.field(default_factory=list)
     features: list[tf.Tensor] = dataclasses.field(default_factory=list)
     gradients: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    norms: list[Any] = dataclasses.field(default_factory=list)
 
 
 _observed: contextvars.ContextVar[Observed | None] = contextvars.ContextVar("observed", default=None)
+observed = _observed.get  # what the innermost context collects; ``None`` outside
 
 
 @contextlib.contextmanager
@@ -40,18 +43,18 @@ def observing() -> Iterator[Observed]:
 
 def note_activation(activation: tf.Tensor) -> tf.Tensor:
     """Note and return the output of a hidden layer's activation function."""
-    if (found := _observed.get()) is not None:
+    if (found := observed()) is not None:
         found.activations.append(activation)
     return activation
 
 
 def note_features(features: tf.Tensor) -> None:
     """Note the input of an output layer."""
-    if (found := _observed.get()) is not None:
+    if (found := observed()) is not None:
         found.features.append(features)
 
 
 def note_gradients(scope: str, gradients: list[Any]) -> None:
     """Note the gradients of a network's optimiser step."""
-    if (found := _observed.get()) is not None:
+    if (found := observed()) is not None:
         found.gradients[scope] = gradients

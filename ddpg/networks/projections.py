@@ -3,15 +3,14 @@
 Weights into a unit: SimbaV2 (Lee et al. 2025, arXiv 2502.15280). Gains and offsets: FlashSAC (arXiv 2604.04539).
 """
 
-import contextlib
-import contextvars
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from ddpg.errors import UsageError, brief
+from ddpg.networks.observer import observed
 
 SHORTEST = 1e-12  # a smaller length counts as this one, to avoid a division by 0
 
@@ -39,20 +38,6 @@ def unit_weights(variables: Sequence[tf.Variable]) -> list[Projection]:
     return [Projection((kernel,), tuple(range(kernel.shape.rank - 1))) for kernel in kernels]
 
 
-_noted: contextvars.ContextVar[list[Projection] | None] = contextvars.ContextVar("noted", default=None)
-
-
-@contextlib.contextmanager
-def noting_affine() -> Iterator[list[Projection]]:
-    """Collect the projections of the norms that are built inside the context, in this thread."""
-    found: list[Projection] = []
-    token = _noted.set(found)
-    try:
-        yield found
-    finally:
-        _noted.reset(token)
-
-
 def note_affine(gain: tf.Variable, offset: tf.Variable | None = None) -> None:
     """Register a norm's gain γ and offset β for ``affine_projection``; norms of this package register themselves.
 
@@ -62,7 +47,7 @@ def note_affine(gain: tf.Variable, offset: tf.Variable | None = None) -> None:
     Raises:
         UsageError: if one of them is not a ``tf.Variable``, or their shapes differ.
     """
-    if (found := _noted.get()) is None:
+    if (found := observed()) is None:
         return
     pair = [gain] if offset is None else [gain, offset]
     for variable in pair:
@@ -72,9 +57,9 @@ def note_affine(gain: tf.Variable, offset: tf.Variable | None = None) -> None:
         raise UsageError(
             f"a norm's gain has shape {gain.shape}, and its offset {pair[-1].shape}; give two of one shape"
         )
-    if gain.trainable and not any(gain is known.variables[0] for known in found):
+    if gain.trainable and not any(gain is known.variables[0] for known in found.norms):
         trained = tuple(variable for variable in pair if variable.trainable)
-        found.append(Projection(trained, tuple(range(gain.shape.rank)), math.sqrt(gain.shape.num_elements())))
+        found.norms.append(Projection(trained, tuple(range(gain.shape.rank)), math.sqrt(gain.shape.num_elements())))
 
 
 def projected_after(step: tf.Operation, projections: Sequence[Projection]) -> tf.Operation:

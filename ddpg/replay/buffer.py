@@ -21,11 +21,7 @@ RECORDED = "recorded"  # the flag of transitions from a data set; the field exis
 
 
 def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]) -> None:
-    """Check that the arrays of a checkpoint fit the buffer's ``fields``.
-
-    Raises:
-        UsageError: if a shape or dtype differs, or a flag is neither 0 nor 1.
-    """
+    """Check that the arrays of a checkpoint fit the buffer's ``fields``; raise UsageError if they do not."""
     size = len(arrays["rewards"])
     for name, field in fields.items():
         _check(name, arrays[name], (size, *field.shape[1:]), field.dtype)
@@ -38,11 +34,10 @@ def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray
 
 
 def check_successors(arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that the successors in a checkpoint are possible in a ring.
+    """Check that the successors in a checkpoint are possible in a ring; raise UsageError if they are not.
 
-    Raises:
-        UsageError: if a successor is not a row, is not newer than its row, follows two rows or an ended episode; or if
-            the number of last observations is not the number of rows without a successor.
+    A row's successor is a newer row that follows no other, and only a row that ends no episode has one. For each row
+    without a successor there is a last observation.
     """
     successors, size = arrays["successors"], len(arrays["rewards"])
     _check("successors", successors, (size,), successors.dtype)

@@ -51,11 +51,7 @@ class RunningMoments:
         return {"count": np.asarray(self.count), "mean": self.mean.copy(), "squares": self.squares.copy()}
 
     def restore(self, arrays: Mapping[str, np.ndarray], what: str) -> None:
-        """Restore what :meth:`state` returned.
-
-        Raises:
-            UsageError: if :meth:`state` could not have returned ``arrays``; the message begins with ``what``.
-        """
+        """Restore what :meth:`state` returned; raise UsageError, which begins with ``what``, for anything else."""
         expected = {"count": ((), np.int64), "mean": (self.mean.shape, np.float64)}
         for name, (shape, dtype) in (expected | {"squares": expected["mean"]}).items():
             array = arrays.get(name)

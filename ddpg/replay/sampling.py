@@ -103,11 +103,7 @@ class Sampler:
         return self._replay.state() | self._priorities.state(len(self._replay))
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore what :meth:`state` returned, for a buffer with or without priorities.
-
-        Raises:
-            UsageError: if the arrays are invalid or do not fit this buffer.
-        """
+        """Restore what :meth:`state` returned, with or without priorities; raise UsageError if it is invalid."""
         unroll = self._replay.restore(arrays)
         if self._priorities is not None:
             self._priorities.restore(arrays, len(self._replay), unroll)
