@@ -235,7 +235,12 @@ class Network(abc.ABC):
 
     Subclasses implement :meth:`_apply` and define their inputs. Variables, EMA shadows and optimiser slots are
     all created here, in the default graph, so that one initialiser covers them and later applications, even in
-    a compiled function, create none. The attribute ``hook`` is a function through which :func:`hooked` methods run.
+    a compiled function, create none.
+
+    Attributes:
+        hook: a function through which :func:`hooked` methods run; ``None``: they run directly.
+        scope: the name of the network's variable scope, unique in its graph.
+        target_average: the averages that are the target network's variables.
     """
 
     hook: Callable[..., Any] | None = None
@@ -278,7 +283,8 @@ class Network(abc.ABC):
         self._hidden_variables: list[tf.Variable] | None = None
         self._created = CreatedVariables(name)
         self._scope = _new_scope(name)
-        recorded = self._created.recorded(self._scope.name, self._variables.append)
+        self.scope = str(self._scope.name)
+        recorded = self._created.recorded(self.scope, self._variables.append)
         with observing() as built:
             self._applying(self._record, recorded, self._first_inputs(), False)
         if not self.trainable_variables:
@@ -290,7 +296,7 @@ class Network(abc.ABC):
             )
         self._projections: list[Projection] = unit_weights(self._hidden_variables or ()) if weight_projection else []
         self._projections += built.norms if affine_projection else []
-        self._target = EMATarget(self._variables, tau)
+        self.target_average = EMATarget(self._variables, tau)
         with v1.variable_scope(self._scope, use_resource=True):
             self.learning_rate = v1.get_variable("learning_rate", initializer=float(learning_rate), trainable=False)
         self.optimizer = make_optimizer(optimizer, self.learning_rate)
@@ -312,11 +318,6 @@ class Network(abc.ABC):
         """Return ``[(gradient, variable)]`` for the trainable variables."""
 
     @property
-    def scope(self) -> str:
-        """The name of the network's variable scope, unique in its graph."""
-        return str(self._scope.name)
-
-    @property
     def variables(self) -> list[tf.Variable]:
         """All variables of the online network, in creation order; moving statistics too."""
         return list(self._variables)
@@ -329,12 +330,7 @@ class Network(abc.ABC):
     @property
     def target_variables(self) -> list[tf.Variable]:
         """The EMA shadows, in the order of :attr:`variables`; a variable of integers stands for itself."""
-        return list(self._target.variables)
-
-    @property
-    def target_average(self) -> EMATarget:
-        """The averages that are the target network's variables."""
-        return self._target
+        return list(self.target_average.variables)
 
     def apply_gradients(self, grads_and_vars: Sequence[tuple[tf.Tensor, tf.Variable]]) -> tf.Operation:
         """Return the op of one optimiser step down ``[(gradient, variable)]``.
@@ -375,12 +371,12 @@ class Network(abc.ABC):
     def target_update(self) -> tf.Operation:
         """Return the op that moves the target by τ towards the online network."""
         self._check_graph()
-        return self._target.update()
+        return self.target_average.update()
 
     def target_sync(self) -> tf.Operation:
         """Return the op that copies the online network into the target."""
         self._check_graph()
-        return self._target.sync()
+        return self.target_average.sync()
 
     # -- numeric: NumPy in and out, in the default session --------------------------------------------
 
@@ -458,7 +454,7 @@ class Network(abc.ABC):
         return self._applying(self._known_only, self._created.again(lambda first: first), inputs, training, part)
 
     def _of_target(self, inputs: Sequence[tf.Tensor], training: bool = False) -> tf.Tensor:
-        return self.with_averages(self._target, inputs, training)
+        return self.with_averages(self.target_average, inputs, training)
 
     def _applying(
         self,

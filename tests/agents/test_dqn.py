@@ -325,7 +325,7 @@ def test_periodic_target_is_a_copy_every_interval():
         assert agent.num_updates == 40
 
         def distance_to_target():
-            target = agent.session.run([agent.q._target.variables])[0]
+            target = agent.session.run([agent.q.target_variables])[0]
             return max(np.abs(a - b).max() for a, b in zip(params(agent), target, strict=True))
 
         assert distance_to_target() > 0  # 40 = 6·6 + 4
