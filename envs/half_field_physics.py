@@ -30,13 +30,11 @@ _ROUNDING = 1e-9  # tolerance for rounding, e.g. so that two bodies that were pu
 
 
 class World:
-    """The positions and velocities of player and ball, and the effects of actions on them.
+    """Positions (m) and velocities (m/cycle) of player and ball, and the effects of actions on them.
 
     One cycle is one action, then ``advance``. Velocities are those after the cycle's decay.
 
     Attributes:
-        player_x, player_y, ball_x, ball_y: positions (m).
-        player_vx, player_vy, ball_vx, ball_vy: velocities (m/cycle).
         heading: direction of the player's body, in [−π, π]; 0 is towards the goal line.
         frozen: remaining cycles in which the player cannot act after a tackle.
     """

@@ -72,9 +72,6 @@ class UpdateCopy:
         build: builds the networks and their update in the default graph.
         seed: the graph's seed; with the agent's own, an update draws the same noise as the learner's.
         batch_size: B of the minibatch that :meth:`step` is measured on.
-
-    Attributes:
-        names: of the networks that have an optimiser; further networks of the same name are numbered, ``critic_2``.
     """
 
     def __init__(self, build: Callable[[], Update], seed: int | None, batch_size: int):

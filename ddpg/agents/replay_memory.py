@@ -34,14 +34,11 @@ class ReplayMemory:
     """The replay buffer, its sampler, and the running statistics of what is stored.
 
     Args:
-        config: the options.
-        space: of observations.
-        action_size: A: numbers in a stored action.
+        config, space, action_size: the options, the space of observations, and A, the numbers in a stored action.
         env: the environment, for ``hindsight``.
 
     Attributes:
-        replay: the replay buffer.
-        sampler: draws minibatches from it.
+        replay, sampler: the replay buffer, and what draws minibatches from it.
         observations: statistics that normalise observations; ``None`` without ``normalize_observations``.
         rewards: statistics that scale rewards; ``None`` without ``normalize_rewards``.
 

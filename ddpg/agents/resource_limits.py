@@ -87,10 +87,7 @@ def check_counts(config: AgentConfig) -> None:
 def check_memory(config: AgentConfig, spaces: Spaces, rows: int = 0) -> None:
     """Refuse options that need more memory than this machine has, by a lower bound of the need.
 
-    Args:
-        config: the options.
-        spaces: of observations and actions.
-        rows: how many transitions will be stored; 0 where nothing is learned yet.
+    ``rows`` transitions will be stored; 0 where nothing is learned yet.
 
     Raises:
         UsageError: if they need more; the message names the need, the memory there is, and the option to lower.

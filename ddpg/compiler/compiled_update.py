@@ -105,12 +105,10 @@ class CompiledUpdate:
     def run(
         self, count: int, fields: Sequence[np.ndarray], which: Sequence[int] | None = None
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Make ``count`` ≥ 1 updates on minibatches ``[K, B, ...]``, K ≥ ``count``.
+        """Make ``count`` ≥ 1 updates on minibatches ``[K, B, ...]``, K ≥ ``count``, as the placeholders are ordered.
 
-        Args:
-            count: number of updates.
-            fields: the minibatches' fields, in the order of the placeholders.
-            which: the kind of each update, 0 for the first, 1 for the first of the others, ...; ``None``: always 0.
+        ``which`` gives the kind of each update, 0 for the first, 1 for the first of the others, ...; ``None``: always
+        0.
 
         Returns:
             The metrics' means, and the kept tensors' values, ``[count, ...]`` each.

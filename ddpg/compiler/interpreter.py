@@ -74,16 +74,12 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
 def interpret(
     program: Program, outputs: Sequence[Node], fields: Mapping[str, np.ndarray], variables: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Run a program once.
+    """Run a program once; return the ``outputs`` as float32 matrices.
 
     Args:
-        program: the program to run.
-        outputs: the nodes whose values are returned.
+        program, outputs: the program, and the nodes whose values are returned.
         fields: one minibatch, by the names of the program's inputs.
         variables: the variables' values, by index; updated in place.
-
-    Returns:
-        The outputs as float32 matrices.
     """
     values: dict[int, np.ndarray] = {}
     versions = {(index, 0): np.array(value, np.float32) for index, value in enumerate(variables)}

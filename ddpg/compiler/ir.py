@@ -123,11 +123,8 @@ COMPUTED = ("elementwise", *MOVED, "matmul", "concat", "transpose", *CONVOLUTION
 class Program:
     """Nodes in an order in which they can be computed, with the writes to variables in between.
 
-    Args:
-        precision: see :data:`PRECISIONS`.
-
     Attributes:
-        precision: as given.
+        precision: of the arguments of matrix products, see :data:`PRECISIONS`.
         stmts: computed nodes and writes, in order.
         versions: number of writes to each variable so far.
     """

@@ -129,12 +129,8 @@ def placeholder(
 ) -> GradientsAndVariables:
     """Feed the target: it is computed in a separate session run, so there is no gradient to stop.
 
-    The gradient is that of :func:`stop_gradient`, at the price of one more session call and a copy of y
-    through NumPy. K updates cannot be fused, because each needs a feed halfway through.
-
-    Args:
-        target: a placeholder, ``[B, 1]``.
-        q, variables, compute_gradients, loss: as for :func:`stop_gradient`.
+    The gradient is that of :func:`stop_gradient`, whose other arguments are the same, at the price of one more session
+    call and a copy of y through NumPy. K updates cannot be fused, because each needs a feed halfway through.
 
     Raises:
         UsageError: if ``target`` is not a placeholder, so that a gradient could flow through it.

@@ -48,23 +48,18 @@ class Fixture:
 
     Args:
         env: the environment from which the minibatch is collected, with random actions.
-        config: networks, discount, batch size.
+        config: networks, discount γ, batch size.
         seed: of all random numbers; ``None``: random.
 
     Raises:
         UsageError: if a network has an op without a NumPy counterpart.
 
     Attributes:
-        seed: the seed.
-        session: of the networks' graph.
-        gamma: discount factor γ.
         recorder: records the networks' tensors, and where a path starts its backward pass.
         actors: by bounding, all with the same weights.
         critic: the critic.
-        batch: placeholders for the minibatch, ``[B, ...]``.
-        fed_y: a placeholder for y, ``[B, 1]``.
-        values: the minibatch.
-        feeds: the minibatch by placeholder.
+        batch, fed_y: placeholders for the minibatch, ``[B, ...]``, and for y, ``[B, 1]``.
+        values, feeds: the minibatch, as arrays and by placeholder.
     """
 
     def __init__(self, env: gym.Env, config: DDPGConfig, seed: int | None):

@@ -152,12 +152,8 @@ class SteppedLearner(UncompiledLearner):
 def check_assignments(update: Update, made: int, fetches: Sequence[Any]) -> None:
     """Refuse an update that assigns to a variable in an op that nothing waits for.
 
-    Compiled by XLA the op would run, since it is in a ``tf.function``, but neither in a session nor in native code.
-
-    Args:
-        update: the update, for the message.
-        made: the number of ops in the default graph before the update's were made.
-        fetches: the tensors and ops that are run for the update.
+    Compiled by XLA the op would run, since it is in a ``tf.function``, but neither in a session nor in native code. The
+    default graph had ``made`` ops before the update's were made; ``fetches`` are what is run for the update.
 
     Raises:
         UsageError: if there is such an op; the message names the variable.

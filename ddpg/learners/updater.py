@@ -153,13 +153,8 @@ class Updater:
         """Make ``n`` ≥ 1 updates on minibatches with rewards divided by ``reward_scale``.
 
         Observations are normalised with the current statistics. Priorities are set after each call of up to K updates,
-        so all minibatches of a call are sampled with the priorities from before the call.
-
-        Args:
-            session: the agent's session.
-            n: number of updates.
-            reward_scale: divisor of the rewards.
-            correction: β of the importance-sampling weights, if the replay buffer uses them.
+        so all minibatches of a call are sampled with the priorities from before the call, corrected by β,
+        ``correction``.
 
         Returns:
             Means of the metrics over the updates, and the fetched variables' values afterwards.

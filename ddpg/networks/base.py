@@ -68,13 +68,9 @@ class EMATarget:
 
     Args:
         variables: **all** variables of the online network, including the moving statistics of batch norm; otherwise
-            the target would keep normalising with its initial statistics. One of integers has no average: the target
-            reads it itself.
-        tau: the step τ in (0, 1] towards the online weights.
+            the target would keep normalising with its initial statistics. Integers are read directly, not averaged.
+        tau: the step τ in (0, 1] towards the online weights, else a UsageError is raised.
         name: the last part of the shadows' names.
-
-    Raises:
-        UsageError: if τ is outside (0, 1].
     """
 
     def __init__(self, variables: list[tf.Variable], tau: float, name: str = "ExponentialMovingAverage"):

@@ -287,12 +287,8 @@ def hidden_layers(
     """Return the hidden layers that an agent's options describe, of the kind that its option ``network`` names.
 
     Images are multiplied by 1/255 if their numbers are from 0 to 255: those of dtype uint8 whatever their bounds,
-    others if their upper bound is 255, and none that the agent normalises.
-
-    Args:
-        config: the options ``network``, ``activation``, ``block`` and ``normalize_observations``.
-        space: of observations.
-        hidden, norm, action_layer: as for :func:`mlp`.
+    others if their upper bound is 255, and none that the agent normalises. ``space`` is that of observations; the other
+    arguments are as for :func:`mlp`.
     """
     if config.network == "mlp":
         return BLOCKS[config.block](hidden, config.activation, norm, action_layer)

@@ -20,11 +20,9 @@ v1 = tf.compat.v1
 
 
 def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
-    """Return ``network`` with a check of its result; ``None`` for ``None``.
+    """Return ``network`` with a check of its result; ``None`` for ``None``. Messages name the ``option`` that holds it.
 
-    Args:
-        option: the option that holds it, for messages.
-        network: ``(states [B, ...][, actions [B, A]]) -> features [B, ...]``.
+    A network is ``(states [B, ...][, actions [B, A]]) -> features [B, ...]``.
 
     Raises:
         UsageError: when the returned function is called, if ``network`` raises an exception, gives a variable a

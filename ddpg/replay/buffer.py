@@ -87,20 +87,12 @@ def _numbers(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
 def n_step_returns(
     rewards: np.ndarray, observations: ObservationStore, rows: np.ndarray, n_steps: int, gamma: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the n-step returns from ``rows``, the last row of each, and the discounts of the bootstrap values.
+    """Return the last rows of the n-step returns from ``rows`` ``[...]``, the returns R and γ^m, ``[..., 1]``.
 
-    R = Σ_{k<m} γ^k·r_k, where r_0, r_1, ... are the rewards from a row on. m ≤ n is smaller than n if the episode ends
-    or is cut before, or if its next transition is not stored yet. The bootstrap value is discounted by γ^m. So the
-    newest rows have shorter returns, which are equally correct targets, and can be drawn at once.
-
-    Args:
-        rewards: the rewards of all rows, ``[capacity, 1]``.
-        observations: the store that knows which row follows which.
-        rows: the first rows, ``[...]``.
-        n_steps, gamma: n, γ.
-
-    Returns:
-        The last rows ``[...]``, R ``[..., 1]`` and γ^m ``[..., 1]``.
+    R = Σ_{k<m} γ^k·r_k, where r_0, r_1, ... are the ``rewards`` ``[capacity, 1]`` from a row on. m ≤ n is smaller than
+    n if the episode ends or is cut before, or if its next transition is not stored yet. The bootstrap value is
+    discounted by γ^m. So the newest rows have shorter returns, which are equally correct targets, and can be drawn at
+    once.
     """
     last, continues = rows, np.ones(rows.shape, bool)
     sums = rewards.take(rows).astype(np.float64)

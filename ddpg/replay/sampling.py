@@ -46,13 +46,9 @@ class Sampler:
     def sample(
         self, rng: np.random.Generator, updates: int, batch_size: int, correction: float
     ) -> tuple[Batch, np.ndarray]:
-        """Draw ``updates`` minibatches at once.
+        """Draw ``updates`` minibatches of ``batch_size`` at once.
 
-        Args:
-            rng: the random generator.
-            updates: K.
-            batch_size: B.
-            correction: β of the importance-sampling weights; see :meth:`Priorities.weights`.
+        β of the importance-sampling weights is ``correction``; see :meth:`Priorities.weights`.
 
         Returns:
             The minibatches ``[K, B, ...]``, and their rows ``[K, B]`` for :meth:`update`.
