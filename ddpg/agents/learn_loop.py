@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ddpg.agents.base import Agent, derive_seed
-from ddpg.agents.callbacks import Callback, asks_to_stop
+from ddpg.agents.callbacks import CallbackList
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import users_level
 from ddpg.interaction.env_runner import EnvRunner, make_env_runner
@@ -97,7 +97,7 @@ class LearnLoop:
         self.owed_updates = 0.0
         self._runner: EnvRunner | None = None
         self._stop_requested = False
-        self._callbacks: Callback | None = None
+        self._callbacks: CallbackList | None = None
         self._step_thread: BackgroundThread | None = None
 
     @property
@@ -132,10 +132,10 @@ class LearnLoop:
 
     def report_evaluation(self, agent: Agent, evaluation: Any) -> None:
         """Call ``on_evaluation`` of the callbacks, if :meth:`run` is in progress."""
-        if self._callbacks is not None and asks_to_stop(self._callbacks.on_evaluation(agent, evaluation)):
-            self.stop()
+        if self._callbacks is not None:
+            self._callbacks.on_evaluation(agent, evaluation)
 
-    def run(self, agent: Agent, goal: int, callbacks: Callback) -> None:
+    def run(self, agent: Agent, goal: int, callbacks: CallbackList) -> None:
         """Act and learn until ``agent.num_timesteps`` is ``goal``, or until :meth:`stop`."""
         self._stop_requested = False
         self._check_steps_per_call(agent, goal)
@@ -180,7 +180,7 @@ class LearnLoop:
         agent.behaviour.start(runner.count)
         return runner
 
-    def _step(self, agent: Agent, goal: int, callbacks: Callback) -> None:
+    def _step(self, agent: Agent, goal: int, callbacks: CallbackList) -> None:
         # The runner is None at first, after the end of an episode, and if a callback has abandoned the episode.
         runner = self._runner = self._runner or self._start(agent)
         learning = self._should_learn(agent)
@@ -202,10 +202,9 @@ class LearnLoop:
             callbacks.on_episode_end(agent, episode)
         if learning:
             self._make_due_updates(agent, goal, callbacks)
-        if asks_to_stop(callbacks.on_step(agent)):
-            self.stop()
+        callbacks.on_step(agent)
 
-    def _act_and_store(self, agent: Agent, runner: EnvRunner, goal: int, callbacks: Callback) -> StepResult:
+    def _act_and_store(self, agent: Agent, runner: EnvRunner, goal: int, callbacks: CallbackList) -> StepResult:
         """Choose actions, step, and store the transitions; with ``overlap`` make owed updates during the step."""
         actions, clipped = agent.act(runner.observations)
         env_actions = agent.to_env(actions)
@@ -240,12 +239,12 @@ class LearnLoop:
         whole = round(owed)
         self.owed_updates = float(whole) if abs(owed - whole) < min(ROUNDING, per_step / 4) else owed
 
-    def _make_due_updates(self, agent: Agent, goal: int, callbacks: Callback) -> None:
+    def _make_due_updates(self, agent: Agent, goal: int, callbacks: CallbackList) -> None:
         """Make the owed updates if they are enough for one call; with ``overlap`` they wait for the next step."""
         if self._step_thread is None and self.owed_updates >= agent.config.updates_per_call:
             self._make_updates(agent, goal, callbacks)
 
-    def _make_updates(self, agent: Agent, goal: int, callbacks: Callback) -> None:
+    def _make_updates(self, agent: Agent, goal: int, callbacks: CallbackList) -> None:
         """Make the owed updates."""
         config = agent.config
         count = int(self.owed_updates)
@@ -287,7 +286,7 @@ class OfflineLoop(LearnLoop):
         """Return how many of the timesteps from ``start`` to ``goal`` step the environment."""
         return goal - int(min(goal, max(start, self._online_from)))
 
-    def run(self, agent: Agent, goal: int, callbacks: Callback) -> None:
+    def run(self, agent: Agent, goal: int, callbacks: CallbackList) -> None:
         """Learn until ``agent.num_timesteps`` is ``goal``, or until :meth:`stop`."""
         agent.behaviour.random_steps = 0
         super().run(agent, goal, callbacks)
@@ -298,7 +297,7 @@ class OfflineLoop(LearnLoop):
     def _steps_per_call(self, config: AgentConfig) -> float:
         return config.updates_per_call
 
-    def _step(self, agent: Any, goal: int, callbacks: Callback) -> None:
+    def _step(self, agent: Any, goal: int, callbacks: CallbackList) -> None:
         now, per_call = agent.num_timesteps, agent.config.updates_per_call
         self.outside_episodes = now < self._online_from
         if not self.outside_episodes:
@@ -308,5 +307,4 @@ class OfflineLoop(LearnLoop):
         agent.num_timesteps += count
         self.owed_updates += count
         self._make_updates(agent, goal, callbacks)
-        if asks_to_stop(callbacks.on_step(agent)):
-            self.stop()
+        callbacks.on_step(agent)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from ddpg.agents.callbacks import Callback, asks_to_stop
+from ddpg.agents.callbacks import CallbackList
 from ddpg.agents.learn_loop import ROUNDING, LearnLoop
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config.algorithm_options import DDPGConfig
@@ -170,17 +170,16 @@ class RemoteLoop(LearnLoop):
     def abandon_episode(self) -> None:
         """Do nothing: the workers' unfinished episodes go on, because only the workers step these environments."""
 
-    def run(self, agent: Any, goal: int, callbacks: Callback) -> None:
+    def run(self, agent: Any, goal: int, callbacks: CallbackList) -> None:
         """Learn from rollouts until the agent has taken ``goal`` steps in total, or :meth:`stop`."""
         self._silence = 0.0
         super().run(agent, goal, callbacks)
 
-    def _step(self, agent: Any, goal: int, callbacks: Callback) -> None:
+    def _step(self, agent: Any, goal: int, callbacks: CallbackList) -> None:
         rest = self._rest or self._next_rollout()
         if rest is not None:
             self._learn_from(agent, rest, goal, callbacks)
-        if asks_to_stop(callbacks.on_step(agent)):
-            self.stop()
+        callbacks.on_step(agent)
 
     def _next_rollout(self) -> _PendingRows | None:
         """Publish the weights if they have changed; return the next rollout, or ``None`` after a second."""
@@ -210,7 +209,7 @@ class RemoteLoop(LearnLoop):
             del self._published[version]
         return _PendingRows(rollout, 0) if len(rollout) else None
 
-    def _learn_from(self, agent: Any, rest: _PendingRows, goal: int, callbacks: Callback) -> None:
+    def _learn_from(self, agent: Any, rest: _PendingRows, goal: int, callbacks: CallbackList) -> None:
         """Store the next part of a rollout, and make the updates due for it."""
         rollout, start = rest
         config, now = agent.config, agent.num_timesteps
