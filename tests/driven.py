@@ -23,9 +23,7 @@ def minibatches():
 
 def learner_of(driver, update, batch_size, updates_per_call, **options):
     """Return the driver named "compiled", "uncompiled" or "stepped"."""
-    if driver == "stepped":
-        return SteppedLearner(update, batch_size=batch_size, **options)
-    kind = {"compiled": XLALearner, "uncompiled": UncompiledLearner}[driver]
+    kind = {"compiled": XLALearner, "uncompiled": UncompiledLearner, "stepped": SteppedLearner}[driver]
     return kind(update, batch_size=batch_size, updates_per_call=updates_per_call, **options)
 
 

@@ -129,9 +129,6 @@ class SteppedLearner(UncompiledLearner):
     The target y is fetched to NumPy and fed back, as ``td_target="placeholder"`` requires.
     """
 
-    def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
-        super().__init__(update, batch_size=batch_size, updates_per_call=1, fetch=fetch)
-
     def _build(self, update: Update, batch: Batch) -> list[Any]:
         self._target = update.target(batch)
         self._y = v1.placeholder(tf.float32, self._target.shape, name="y")

@@ -75,23 +75,19 @@ class Updater:
     @functools.cached_property
     def learner(self) -> XLALearner | NativeLearner | UncompiledLearner:
         """The learner for the configuration; its ops are built at first use."""
-        config = self._config
+        config, per_call = self._config, self._updates_per_call
+        kind: type[XLALearner | UncompiledLearner] = XLALearner if config.jit else UncompiledLearner
         if self._update.value.td_path.feeds_target:
-            return SteppedLearner(self._update, batch_size=config.batch_size, fetch=self._fetch)
-        if config.jit and config.compiler != "xla":
-            native = self._native()
-            if native:
+            kind, per_call = SteppedLearner, 1
+        elif config.jit and config.compiler != "xla":
+            if native := self._native():
                 return native
             if config.compiler == "auto" and convolves(self._update) and not self._gpu_pays():
                 # The networks have other ops that our compiler does not support. XLA's loops for the gradients of
                 # convolutions took 56 times as long as TensorFlow's kernels on a CPU. One minibatch per call: K
                 # minibatches of images would be gigabytes.
-                return UncompiledLearner(
-                    self._update, batch_size=config.batch_size, updates_per_call=1, fetch=self._fetch
-                )
-        return (XLALearner if config.jit else UncompiledLearner)(
-            self._update, batch_size=config.batch_size, updates_per_call=self._updates_per_call, fetch=self._fetch
-        )
+                kind, per_call = UncompiledLearner, 1
+        return kind(self._update, batch_size=config.batch_size, updates_per_call=per_call, fetch=self._fetch)
 
     def _native(self) -> NativeLearner | None:
         """Return the native learner; ``None`` if it is unsupported or a GPU is faster, and no option requires it."""
@@ -253,8 +249,7 @@ class Updater:
         values = session.run(statistics)
         feeds = {placeholder: field[0] for placeholder, field in zip(inputs, batch, strict=True)}
         found = session.run([cosine for _, cosine in cosines], feeds)
-        if statistics:
-            assign_variables(session.run, statistics, values)
+        assign_variables(session.run, statistics, values)
         for (path, _), cosine in zip(cosines, found, strict=True):
             sign_check.warn_of_wrong_sign(getattr(path, "__name__", repr(path)), float(cosine))
 
