@@ -39,10 +39,7 @@ def main() -> None:
 
 def table(rows: Rows) -> str:
     """Return a Markdown table: means over seeds with Student's intervals, and the gain of inverting with Welch's."""
-    lines = [
-        "| environment | bounding | return | inverting returns more by | goals, median seed | return per seed |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for env_id in dict.fromkeys(row["env_id"] for row in rows):
         runs = {
             bounding: [row for row in rows if (row["env_id"], row["bounding"]) == (env_id, bounding)]
@@ -54,10 +51,9 @@ def table(rows: Rows) -> str:
             goals = [float(row["success_rate"]) for row in runs[bounding] if row["success_rate"]]
             success = f"{np.median(goals):.0%}" if goals else ""
             values = " ".join(map(_short, own))
-            lines.append(
-                f"| {env_id.rpartition('/')[2]} | {bounding} | {_interval(own)} | {better} | {success} | {values} |"
-            )
-    return "\n".join(lines)
+            lines.append([env_id.rpartition("/")[2], bounding, _interval(own), better, success, values])
+    heads = ["environment", "bounding", "return", "inverting returns more by", "goals, median seed", "return per seed"]
+    return marks.table(heads, lines)
 
 
 def _interval(values: list[float], others: list[float] = ()) -> str:

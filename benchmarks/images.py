@@ -139,16 +139,16 @@ def screen(side: int) -> Any:
 def table(result: Mapping[str, Any]) -> str:
     """Return the page's table, and a line that names processor and versions."""
     ways = [way for way in WAYS if any(key.startswith(f"{way} ") for key in result["ms"])]
-    lines = [f"| frames, cores | {' | '.join(WAYS[way] for way in ways)} |", "|---|" + "---:|" * len(ways)]
+    rows = []
     for side in SIDES:
         for cores in result["cores"]:
             cells = (result["ms"][f"{way} {side} {cores}"] for way in ways)
             texts = [f"{statistics.median(ms):.0f} ({min(ms):.0f} to {max(ms):.0f})" for ms in cells]
-            lines.append(f"| {side} x {side}, {cores} | {' | '.join(texts)} |")
+            rows.append([f"{side} x {side}, {cores}", *texts])
     versions = ", ".join(f"{name} {version}" for name, version in sorted(result["versions"].items()))
     repeats = max(map(len, result["ms"].values()))
     about = f"Milliseconds an update, {repeats} measurements on {processor_name(result['machine'])}; {versions}."
-    return "\n".join([about, "", *lines])
+    return f"{about}\n\n{marks.table(['frames, cores', *(WAYS[way] for way in ways)], rows, len(ways))}"
 
 
 if __name__ == "__main__":

@@ -99,14 +99,14 @@ def interval(differences: np.ndarray) -> tuple[float, float]:
 
 def table(episodes: Iterable[Episode]) -> str:
     """Return the page's table: mean returns, and the mean paired difference with its interval."""
-    lines = ["| environment | float32 | int8 | int8 − float32 | relative difference |", "|---|---|---|---|---|"]
+    lines = []
     for env_id, group in itertools.groupby(episodes, key=lambda episode: episode.env_id):
         float32, int8 = np.array([(episode.float32, episode.int8) for episode in group]).T
         low, high = map(format_number, interval(int8 - float32))
         mean, share = (int8 - float32).mean(), (int8 - float32).mean() / abs(float32.mean())
-        numbers = map(format_number, (float32.mean(), int8.mean(), mean))
-        lines.append("| {} | {} | {} | {} ({} to {}) | {:+.2%} |".format(env_id, *numbers, low, high, share))
-    return "\n".join(lines)
+        *means, difference = map(format_number, (float32.mean(), int8.mean(), mean))
+        lines.append([env_id, *means, f"{difference} ({low} to {high})", f"{share:+.2%}"])
+    return marks.table(["environment", "float32", "int8", "int8 − float32", "relative difference"], lines)
 
 
 def read() -> list[Episode]:

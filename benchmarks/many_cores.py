@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.gpu.cases import CASES, UPDATES, Case
+from benchmarks import marks
+from benchmarks.gpu.cases import CASES, CELLS, UPDATES, Case
 from benchmarks.speed.processors import processor_name
 
 RESULTS = Path(__file__).parent / "results" / "many_cores.json"
@@ -72,8 +73,6 @@ def main() -> None:
     elif options.command == "measure":
         measure(options.folder, options.json, options.repeats)
     else:
-        from benchmarks import marks
-
         marks.write(PAGE, tables(json.loads(options.json.read_text(encoding="utf-8"))))
 
 
@@ -294,27 +293,24 @@ def tables(document: dict[str, Any]) -> dict[str, str]:
         f"{{}} of {processor_name(document['machine'])}."
     )
     return {
-        MARKS[0]: "\n".join([head.format("one core"), "", *_by_products(cases)]),
-        MARKS[1]: "\n".join([head.format(f"{document['machine']['cores']} cores"), "", *_by_threads(cases)]),
+        MARKS[0]: f"{head.format('one core')}\n\n{_by_products(cases)}",
+        MARKS[1]: f"{head.format(str(document['machine']['cores']) + ' cores')}\n\n{_by_threads(cases)}",
     }
 
 
-def _by_products(cases: list[tuple[Case, list[dict]]]) -> list[str]:
-    lines = [f"| recipe | layers | batch | µs of | {FLOAT32} | {AVX512} | {AMX} | speedup by AMX |"]
-    lines.append("|---|---|---|---|---:|---:|---:|---:|")
+def _by_products(cases: list[tuple[Case, list[dict]]]) -> str:
+    lines = []
     for case, rows in cases:
         for part in (WHOLE, ALONE):
             times = {row["products"]: row["seconds"] for row in rows if row["part"] == part and row["threads"] == 1}
             cells = [_spread(times[products]) if products in times else "" for products in (FLOAT32, AVX512, AMX)]
             ratio = f"{times[FLOAT32][0] / times[AMX][0]:.1f}" if AMX in times else ""
-            lines.append(f"| {_sizes(case)} | {part} | {' | '.join(cells)} | {ratio} |")
-    return lines
+            lines.append([*case.cells, part, *cells, ratio])
+    return marks.table([*CELLS, "µs of", FLOAT32, AVX512, AMX, "speedup by AMX"], lines, numbers=4)
 
 
-def _by_threads(cases: list[tuple[Case, list[dict]]]) -> list[str]:
-    threads = " | ".join("1 thread" if count == 1 else str(count) for count in THREADS)
-    lines = [f"| recipe | layers | batch | products | {threads} | speedup by {max(THREADS)} |"]
-    lines.append(f"|---|---|---|---|{'---:|' * len(THREADS)}---:|")
+def _by_threads(cases: list[tuple[Case, list[dict]]]) -> str:
+    lines = []
     for case, rows in cases:
         for products in (FLOAT32, AMX):
             times = {
@@ -324,14 +320,9 @@ def _by_threads(cases: list[tuple[Case, list[dict]]]) -> list[str]:
                 continue
             cells = [f"{1e6 * times[count]:,.0f}" if count in times else "" for count in THREADS]
             most = times[1] / times[max(times)] if max(times) == max(THREADS) else None
-            lines.append(
-                f"| {_sizes(case)} | {products} | {' | '.join(cells)} | {'' if most is None else f'× {most:.1f}'} |"
-            )
-    return lines
-
-
-def _sizes(case: Case) -> str:
-    return f"`{case.recipe or 'ddpg'}` | {'-'.join(map(str, case.hidden))} | {case.batch:,}"
+            lines.append([*case.cells, products, *cells, "" if most is None else f"× {most:.1f}"])
+    threads = ["1 thread" if count == 1 else str(count) for count in THREADS]
+    return marks.table([*CELLS, "products", *threads, f"speedup by {max(THREADS)}"], lines, len(THREADS) + 1)
 
 
 def _spread(quartiles: list[float]) -> str:

@@ -1,8 +1,18 @@
-"""Write generated text between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``, so that no number is typed."""
+"""Write generated tables between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``, so that no number is typed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
+    """Return a Markdown table, whose last ``numbers`` columns are aligned to the right."""
+    rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers
+    return "\n".join([_row(heads), f"|{'|'.join(rule)}|", *map(_row, rows)])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def filled(page: str, name: str, text: str) -> str:

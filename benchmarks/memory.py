@@ -81,13 +81,15 @@ def main() -> None:
 
 def markdown(result: dict) -> str:
     """Return the results as Markdown tables."""
-    lines = [f"{result['bytes_per_transition']:.1f} bytes per transition, in a memory of {result['transitions']:,}."]
-    lines += ["", "| drawing and storing | ms of CPU time per 256 transitions |", "|---|---:|"]
-    lines += [f"| {name} | {value:.4f} |" for name, value in result["milliseconds_per_minibatch"].items()]
-    updates = result["milliseconds_per_update"]
-    lines += ["", "| update, including drawing | ms of wall time | relative to none |", "|---|---:|---:|"]
-    lines += [f"| {name} | {value:.4f} | {value / updates['none']:.1%} |" for name, value in updates.items()]
-    return "\n".join(lines)
+    about = f"{result['bytes_per_transition']:.1f} bytes per transition, in a memory of {result['transitions']:,}."
+    drawing = [[name, f"{value:.4f}"] for name, value in result["milliseconds_per_minibatch"].items()]
+    times = result["milliseconds_per_update"]
+    updates = [[name, f"{value:.4f}", f"{value / times['none']:.1%}"] for name, value in times.items()]
+    tables = (
+        marks.table(["drawing and storing", "ms of CPU time per 256 transitions"], drawing, numbers=1),
+        marks.table(["update, including drawing", "ms of wall time", "relative to none"], updates, numbers=2),
+    )
+    return "\n\n".join([about, *tables])
 
 
 UPDATES = {

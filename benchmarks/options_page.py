@@ -18,8 +18,8 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 PAGES = PAGE.with_suffix("")  # the folder with a page for each option of the DDPG family
 OWNERS: dict[str, type[AgentConfig]] = {"shared": AgentConfig, "DDPG": DDPGConfig, "DQN": DQNConfig}
-HEADING = "| option, flag | type | default | meaning |\n|---|---|---|---|"
-PRESETS_HEADING = "| environment | steps | options | published return |\n|---|---|---|---|"
+HEADS = "option, flag", "type", "default", "meaning"
+PRESETS_HEADS = "environment", "steps", "options", "published return"
 
 
 def main() -> None:
@@ -29,11 +29,11 @@ def main() -> None:
 
 def tables() -> dict[str, str]:
     """Return the tables, by the names of their marks."""
-    options = {f"options {owner}": "\n".join([HEADING, *option_rows(owner).values()]) for owner in OWNERS}
-    return options | {"presets": "\n".join([PRESETS_HEADING, *preset_rows().values()])}
+    options = {f"options {owner}": marks.table(HEADS, option_rows(owner).values()) for owner in OWNERS}
+    return options | {"presets": marks.table(PRESETS_HEADS, preset_rows().values())}
 
 
-def option_rows(owner: str) -> dict[str, str]:
+def option_rows(owner: str) -> dict[str, list[str]]:
     """Return ``{name: row}`` of the options of ``owner``: both algorithms, or only one of them.
 
     An option that both algorithms have, but with different defaults or meanings, is in both of their tables.
@@ -43,7 +43,7 @@ def option_rows(owner: str) -> dict[str, str]:
     return {field.name: _row(field) for field in fields}
 
 
-def preset_rows() -> dict[str, str]:
+def preset_rows() -> dict[str, list[str]]:
     """Return ``{environment: row}``: what its preset changes, and whether its return has been published.
 
     The last two rows are for all other environments.
@@ -65,19 +65,19 @@ def option_pages() -> dict[str, list[str]]:
     return {name: re.findall(r"`(\w+)`", line[1]) if line else [] for name, line in sorted(found.items())}
 
 
-def _row(field: dataclasses.Field) -> str:
+def _row(field: dataclasses.Field) -> list[str]:
     flag = "--" + field.name.replace("_", "-")
     page = next((page for page, options in option_pages().items() if field.name in options), None)
     name = f"`{field.name}`" if page is None else f"[`{field.name}`](options/{page}.md)"
     cells = [f"{name}<br>`{flag}`", f"`{_type(field.type)}`", f"`{_value_text(field.default)}`"]
-    return _table_row([*cells, field.metadata["help"]])
+    return [cell.replace("|", "\\|") for cell in (*cells, field.metadata["help"])]
 
 
-def _preset_row(name: str, preset: Preset, published: str) -> str:
+def _preset_row(name: str, preset: Preset, published: str) -> list[str]:
     recipe = [f"recipe [`{preset.recipe}`](recipes/{preset.recipe}.md)"] if preset.recipe else []
     changes = [f"`{name}={_value_text(value)}`" for name, value in preset.changes.items()]
     options = ", ".join(recipe + changes) or "the defaults"
-    return _table_row([name, f"{preset.total_timesteps:,}", options, published])
+    return [name, f"{preset.total_timesteps:,}", options, published]
 
 
 def _published() -> set[str]:
@@ -100,10 +100,6 @@ def _value_text(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-def _table_row(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 if __name__ == "__main__":

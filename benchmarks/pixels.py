@@ -119,17 +119,17 @@ def read(path: Path) -> list[dict[str, str]]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the page's table: the returns of all seeds, their means, and the processor time of a run."""
     steps = sorted({int(row["steps"]) for row in rows})
-    heads = " | ".join(f"{step:,} steps" for step in steps)
-    lines = [f"| options | {heads} | CPU seconds |", "|---|" + "---:|" * (len(steps) + 1)]
+    lines = []
     for variant in VARIANTS:
         own, cells = [row for row in rows if row["variant"] == variant], []
         for step in steps:
             found = [float(row["return"]) for row in own if int(row["steps"]) == step]
             cells.append(f"{statistics.mean(found):.2f} ({', '.join(f'{value:.2f}' for value in found)})")
         seconds = [float(row["cpu_seconds"]) for row in own if int(row["steps"]) == steps[-1]]
-        cells.append(f"{statistics.median(seconds):.0f}")
-        lines.append(f"| {variant if variant in ('neither', 'both') else f'`{variant}`'} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        name = variant if variant in ("neither", "both") else f"`{variant}`"
+        lines.append([name, *cells, f"{statistics.median(seconds):.0f}"])
+    heads = ["options", *(f"{step:,} steps" for step in steps), "CPU seconds"]
+    return marks.table(heads, lines, len(heads) - 1)
 
 
 if __name__ == "__main__":

@@ -91,19 +91,18 @@ def table(document: dict) -> str:
     rows = [(task, part, numbers) for task, parts in document["tasks"].items() for part, numbers in parts.items()]
     narrow = [precision for precision in PRECISIONS[1:] if precision in rows[0][2]]
     used = f", with {document['instructions']}" if "instructions" in document else ""
-    lines = [
+    about = (
         f"Medians (quartiles) of {document['repeats']} measurements in turn on one core of "
-        f"{processor_name(document['machine'])}{used}.",
-        "",
-        f"| task | µs of CPU time of | float32 |{''.join(f' {name} | speedup |' for name in narrow)}",
-        f"|---|---|---:|{'---:|' * 2 * len(narrow)}",
-    ]
+        f"{processor_name(document['machine'])}{used}."
+    )
+    heads = ["task", "µs of CPU time of", "float32", *(head for name in narrow for head in (name, "speedup"))]
+    lines = []
     for task, part, numbers in rows:
         cells = [_spread(numbers["float32"], 0)]
         for precision in narrow:
             cells += [_spread(numbers[precision], 0), _spread(numbers[f"{precision} speedup"], 2)]
-        lines.append(f"| {task} | {PARTS[part]} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([task, PARTS[part], *cells])
+    return f"{about}\n\n{marks.table(heads, lines, len(heads) - 2)}"
 
 
 def _quartiles(values: list[float]) -> list[float]:

@@ -24,7 +24,6 @@ import argparse
 import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -125,44 +124,39 @@ def page(model: Model) -> str:
     """Return the tables of the page as Markdown."""
     heads = ["collector", "r, steps/s", "k", "p"]
     heads += [f"{what}, {name}" for name in LEARNERS for what in ("L", "L / r")]
-    lines = _table_of(heads)
+    rows = []
     for collector, workers in model.workers.items():
         learners = [*model.learners[collector].values()]
         cells = [collector, f"{workers.rate:.0f}", f"{100 * workers.loss:.1f} %"]
         cells += [f"{1000 * learners[0].publish_seconds:.1f} ms"]
         for learner in learners:
             cells += [f"{round_(learner.steps())} steps/s", f"{learner.steps() / workers.rate:.1f} workers"]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "Steps/s of the workers alone:", "", *_workers(model)]
-    lines += [
-        "",
+        rows.append(cells)
+    parts = [
+        marks.table(heads, rows),
+        "Steps/s of the workers alone:",
+        _workers(model),
         "Workers and learner, with Ray, a core for each worker (k = 0), one update per step:",
-        "",
-        *_both(model),
+        _both(model),
     ]
-    return "\n".join([*lines, "", *_network(model)])
+    return "\n\n".join([*parts, "\n".join(_network(model))])
 
 
-def _table_of(heads: Sequence[str]) -> list[str]:
-    return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-
-
-def _workers(model: Model) -> list[str]:
-    names = [*model.workers]
-    lines = _table_of(["workers", *(f"{name}, {what}" for name in names for what in ("measured", "fitted")), "k = 0"])
+def _workers(model: Model) -> str:
+    names, rows = [*model.workers], []
     for count in COUNTS:
         cells = [str(count)]
         for name in names:
             measured = dict(model.measured[name]).get(count)
             cells += ["" if measured is None else round_(measured), round_(model.workers[name].steps(count))]
-        lines.append(f"| {' | '.join([*cells, round_(model.workers[names[-1]].rate * count)])} |")
-    return lines
+        rows.append([*cells, round_(model.workers[names[-1]].rate * count)])
+    heads = ["workers", *(f"{name}, {what}" for name in names for what in ("measured", "fitted")), "k = 0"]
+    return marks.table(heads, rows)
 
 
-def _both(model: Model) -> list[str]:
-    collector = [*model.workers][-1]
+def _both(model: Model) -> str:
+    collector, rows = [*model.workers][-1], []
     heads = [f"{name}: {what}" for name in LEARNERS for what in ("steps/s", "the limit", "weights down, at most")]
-    lines = _table_of(["workers", *heads, "transitions up"])
     for count in COUNTS:
         cells, apart = [str(count)], model.workers[collector].rate * count
         for name, (_, hidden) in LEARNERS.items():
@@ -171,8 +165,8 @@ def _both(model: Model) -> list[str]:
             down = both / LENGTH * weight_bytes(hidden) / 1e6
             cells += [round_(both), "learner" if apart > limit else "workers", f"{down:.2g} MB/s"]
         fastest = max(learner.steps() for learner in model.learners[collector].values())
-        lines.append(f"| {' | '.join(cells)} | {min(apart, fastest) * model.transition_bytes / 1e6:.2g} MB/s |")
-    return lines
+        rows.append([*cells, f"{min(apart, fastest) * model.transition_bytes / 1e6:.2g} MB/s"])
+    return marks.table(["workers", *heads, "transitions up"], rows)
 
 
 def _network(model: Model) -> list[str]:

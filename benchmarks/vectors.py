@@ -144,16 +144,14 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
 
 def table(found: dict[str, dict[str, Any]]) -> str:
     """Return the summaries as a table, a row for each configuration."""
-    lines = [
-        "| environments | transitions/s | learner busy | idle ms per transition | transitions/s without idle time |",
-        "|---|---:|---:|---:|---:|",
-    ]
+    lines = []
     for way, row in found.items():
         rate, busy = row["transitions_per_second"], row["busy"]
         rates = f"{rate['median']:,.0f} ({rate['low']:,.0f}–{rate['high']:,.0f})"
         share = f"{busy['median']:.1%}{'' if busy['median'] >= GOAL else f' (below {GOAL:.0%})'}"
-        lines.append(f"| {way} | {rates} | {share} | {row['left_over']:.2f} | {row['limit']:,.0f} |")
-    return "\n".join(lines)
+        lines.append([way, rates, share, f"{row['left_over']:.2f}", f"{row['limit']:,.0f}"])
+    heads = ["transitions/s", "learner busy", "idle ms per transition", "transitions/s without idle time"]
+    return marks.table(["environments", *heads], lines, len(heads))
 
 
 def page_text(document: dict[str, Any]) -> str:

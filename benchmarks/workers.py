@@ -41,13 +41,13 @@ def table(rows: Sequence[dict[str, str]]) -> str:
     for row in rows:
         if row["measure"] == "final_mean_return":
             found.setdefault((row["env"], row["config"]), []).append((int(row["seed"]), float(row["value"])))
-    lines = ["| environment | workers | return of each seed | mean |", "|---|---|---|---|"]
+    lines = []
     for (env, config), seeds in found.items():
         values = [value for _, value in sorted(seeds)]
         texts = ", ".join(f"{value:.1f}" for value in values)
         workers = config.removesuffix("_early")
-        lines.append(f"| {env} | {workers} | {texts} | {np.mean(values):.1f} |")
-    return "\n".join(lines)
+        lines.append([env, workers, texts, f"{np.mean(values):.1f}"])
+    return marks.table(["environment", "workers", "return of each seed", "mean"], lines)
 
 
 def main() -> None:

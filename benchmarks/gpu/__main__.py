@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks import marks
 from benchmarks.gpu import training
-from benchmarks.gpu.cases import CASES, UPDATES, Case
+from benchmarks.gpu.cases import CASES, CELLS, UPDATES, Case
 
 RESULTS = Path(__file__).parents[1] / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "performance" / "gpu.md"
@@ -30,48 +30,41 @@ def table() -> str:
     gpu, processor = (json.loads((RESULTS / name).read_text()) for name in ("gpu.json", "gpu_processor.json"))
     found = sorted((case for case in CASES if case.name in gpu["cases"]), key=lambda case: _seconds(processor, case))
     device, cores = gpu["machine"], processor["machine"]
-    lines = [
+    about = (
         f"Updates/s in calls of {UPDATES} updates: medians of {gpu['repeats']} calls on an {device['device']} (JAX "
-        f"{device['jax']}) and of {processor['repeats']} calls on one thread of our compiler ({cores['processor']}).",
-        "",
-        "| recipe | layers | batch | processor | GPU, float32 | ratio | GPU, TF32 | single call, ms | compilation, s |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+        f"{device['jax']}) and of {processor['repeats']} calls on one thread of our compiler ({cores['processor']})."
+    )
+    lines = []
     for case in found:
         row, own = gpu["cases"][case.name], 1 / _seconds(processor, case)
         exact, rounded = row["float32"], row["tf32"]
-        lines.append(
-            f"| `{case.recipe or 'ddpg'}` | {'-'.join(map(str, case.hidden))} | {case.batch:,} | {_rate(own)} "
-            f"| {_rate(exact['updates_per_second'])} | x{_rate(exact['updates_per_second'] / own)} "
-            f"| {_rate(rounded['updates_per_second'])} | {1e3 * exact['single_seconds'][0]:.1f} "
-            f"| {exact['compile_seconds']:.0f} |"
-        )
-    return "\n".join(lines)
+        rates = [_rate(exact["updates_per_second"]), f"x{_rate(exact['updates_per_second'] / own)}"]
+        rates += [_rate(rounded["updates_per_second"])]
+        times = [f"{1e3 * exact['single_seconds'][0]:.1f}", f"{exact['compile_seconds']:.0f}"]
+        lines.append([*case.cells, _rate(own), *rates, *times])
+    heads = ["processor", "GPU, float32", "ratio", "GPU, TF32", "single call, ms", "compilation, s"]
+    return f"{about}\n\n{marks.table([*CELLS, *heads], lines)}"
 
 
 def training_table() -> str:
     """Return the table of training with TensorFlow in an environment."""
     document = json.loads((RESULTS / "gpu_training.json").read_text())
     machine = document["machine"]
-    lines = [
+    about = (
         f"HalfCheetah-v5 on an {machine['device']} and on {machine['cores']} cores ({machine['processor']}) "
-        f"of the same machine ({machine['generation']}), TensorFlow {machine['tensorflow']}; one measurement each.",
-        "",
-        "| recipe | layers | batch | GPU, steps/s | deterministic | processor, steps/s | ratio "
-        "| first updates on the GPU, s | largest difference after 1 update | after 32 |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+        f"of the same machine ({machine['generation']}), TensorFlow {machine['tensorflow']}; one measurement each."
+    )
+    lines = []
     for case in training.CASES:
         row = document["cases"][case.name]
         gpu, processor = row["gpu"], row["processor"]
-        lines.append(
-            f"| `{case.recipe or 'ddpg'}` | {'-'.join(map(str, case.hidden))} | {case.batch:,} "
-            f"| {_rate(gpu['steps_per_second'])} | {_rate(row[training.DETERMINISTIC]['steps_per_second'])} "
-            f"| {_rate(processor['steps_per_second'])} "
-            f"| x{gpu['steps_per_second'] / processor['steps_per_second']:.2g} | {gpu['first_updates_seconds']:.0f} "
-            f"| {row['after_1']:.1e} | {row[f'after_{UPDATES}']:.1e} |"
-        )
-    return "\n".join(lines)
+        rates = [_rate(one["steps_per_second"]) for one in (gpu, row[training.DETERMINISTIC], processor)]
+        ratio = f"x{gpu['steps_per_second'] / processor['steps_per_second']:.2g}"
+        differences = [f"{row['after_1']:.1e}", f"{row[f'after_{UPDATES}']:.1e}"]
+        lines.append([*case.cells, *rates, ratio, f"{gpu['first_updates_seconds']:.0f}", *differences])
+    heads = ["GPU, steps/s", "deterministic", "processor, steps/s", "ratio", "first updates on the GPU, s"]
+    heads += ["largest difference after 1 update", f"after {UPDATES}"]
+    return f"{about}\n\n{marks.table([*CELLS, *heads], lines)}"
 
 
 def _seconds(processor: dict, case: Case) -> float:

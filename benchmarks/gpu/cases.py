@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 UPDATES = 32  # in one call
+CELLS = "recipe", "layers", "batch"  # heads of the columns that name a case
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,11 @@ class Case:
     def name(self) -> str:
         """The case's name in files."""
         return f"{self.recipe or 'ddpg'}_{'-'.join(map(str, self.hidden))}_{self.batch}"
+
+    @property
+    def cells(self) -> list[str]:
+        """The cells of a table's columns :data:`CELLS`."""
+        return [f"`{self.recipe or 'ddpg'}`", "-".join(map(str, self.hidden)), f"{self.batch:,}"]
 
     def minibatches(self) -> list[np.ndarray]:
         """Return the minibatches of a call: uniform numbers in [-1, 1], no terminal states."""

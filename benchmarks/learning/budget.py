@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from benchmarks import marks
 from benchmarks.learning import tables
 from benchmarks.learning.long_form import Cell
 from ddpg.studies.comparison import Estimate, estimate
@@ -19,12 +20,11 @@ def table(cells: Sequence[Cell]) -> str:
     if not groups:
         return tables.nothing("table")
     steps = [round(share * groups[0][0].planned_steps) for share in SHARES]
-    heads = ["environment", "recipe", *(f"after {step:,}" for step in steps)]
-    lines = [f"| {' | '.join(heads)} |", "|---" * 2 + "|---:" * len(steps) + "|"]
+    lines = []
     for group in groups:
         texts = [str(_rounded([_at(cell, step) for cell in group])) for step in steps]
-        lines.append(f"| {' | '.join([group[0].env_id, group[0].recipe, *texts])} |")
-    return "\n".join(lines)
+        lines.append([group[0].env_id, group[0].recipe, *texts])
+    return marks.table(["environment", "recipe", *(f"after {step:,}" for step in steps)], lines, len(steps))
 
 
 def _at(cell: Cell, step: int) -> float:

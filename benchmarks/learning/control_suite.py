@@ -8,6 +8,7 @@ import numpy as np
 
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.tables import groups, nothing, row_of, span
+from benchmarks.marks import table as markdown
 from ddpg.progress import format_number
 from ddpg.studies import study_report
 
@@ -66,12 +67,11 @@ def by_group(cells: Sequence[Cell], path: Path = PUBLISHED) -> str:
     for configuration in CONFIGURATIONS:
         own = [_group_mean(cells, configuration, names) for names in GROUPS.values()]
         if any(own):
-            rows.append(f"| `{configuration}` | {' | '.join(own)} |")
+            rows.append([f"`{configuration}`", *own])
     for method, means in published(path)[1].items():
         texts = [format_number(round(means[group])) if group in means else "" for group in GROUPS]
-        rows.append(f"| {method} | {' | '.join(texts)} |")
-    heads = [f"{group}, {len(names)} tasks" for group, names in GROUPS.items()]
-    return "\n".join([f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows])
+        rows.append([method, *texts])
+    return markdown(["", *(f"{group}, {len(names)} tasks" for group, names in GROUPS.items())], rows)
 
 
 def by_task(cells: Sequence[Cell], swing_ups: bool = False, path: Path = PUBLISHED) -> str:
@@ -86,17 +86,14 @@ def by_task(cells: Sequence[Cell], swing_ups: bool = False, path: Path = PUBLISH
         return nothing(STUDY)
     rows = {(group[0].env_id, group[0].recipe): row_of(group) for group in groups(cells, STUDY)}
     beside = published(path)[0]
-    lines = [
-        f"| task | group | {' | '.join(f'`{name}`' for name in COLUMNS)} | {' | '.join(BESIDE)} |",
-        "|---" * (2 + len(COLUMNS) + len(BESIDE)) + "|",
-    ]
+    lines = []
     for group, names in GROUPS.items():
         for name in names:
             if (name in SWING_UPS) == swing_ups:
                 ours = [_final(rows.get((env_id(name), configuration))) for configuration in COLUMNS]
                 others = [format_number(round(beside[method][name])) for method in BESIDE]
-                lines.append(f"| {name} | {group} | {' | '.join([*ours, *others])} |")
-    return "\n".join(lines)
+                lines.append([name, group, *ours, *others])
+    return markdown(["task", "group", *(f"`{name}`" for name in COLUMNS), *BESIDE], lines)
 
 
 def env_id(task: str) -> str:

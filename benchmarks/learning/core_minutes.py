@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import marks
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.tables import STRONGER_STUDY, groups, row_of
 from benchmarks.speed.packages import OURS_PLUS
@@ -109,13 +110,13 @@ def table(cells: Sequence[Cell], speed: Path = SPEED) -> str:
     asked = " or ".join(f"{steps:,}" for steps in sorted({one.cells[0].planned_steps for one in timed}))
     heads = ["environment", "algorithm", "seeds", "steps/s", f"core-minutes of {asked} steps"]
     heads += [*(f"return after {moment}" for moment in MOMENTS), "at the end"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * 3 + "|---:" * (len(heads) - 3) + "|"]
+    lines = []
     for one in timed:
         runs = [one.env_id, one.label, one.seeds, f"{one.rate:,.0f}", f"{one.end:.1f}"]
         texts = ["ended" if moment > one.end else _return_text(one.returns_at(moment)) for moment in MOMENTS]
-        lines.append(f"| {' | '.join([*runs, *texts, _return_text([cell.final for cell in one.cells])])} |")
+        lines.append([*runs, *texts, _return_text([cell.final for cell in one.cells])])
     about = f"Steps/s: medians in {MEASURED} on one pinned core of {machine(speed)}, used for all environments."
-    return "\n".join([*lines, "", f"{about} {study_report.NOTE}"])
+    return f"{marks.table(heads, lines, len(heads) - 3)}\n\n{about} {study_report.NOTE}"
 
 
 def ahead(cells: Sequence[Cell], speed: Path = SPEED) -> str:
@@ -132,15 +133,15 @@ def ahead(cells: Sequence[Cell], speed: Path = SPEED) -> str:
     heads += [
         head for recipe in recipes for head in (f"`{recipe}` is higher", "all its seeds higher than all of theirs")
     ]
-    lines = [f"| {' | '.join(heads)} |", "|---" * 3 + "|---:" * (len(heads) - 3) + "|"]
+    lines = []
     for peer in (one for one in timed if not one.own):
         here = [one for one in timed if one.env_id == peer.env_id]
         ours = {one.label: one for one in here if one.own}
         moments = moments_of([peer, *ours.values()], min(one.end for one in here if not one.own))
         texts = [text for recipe in recipes for text in _shares(ours.get(recipe), peer, moments)]
         between = f"{moments[0]:.1f} to {moments[-1]:.1f}" if len(moments) else "none"
-        lines.append(f"| {' | '.join([peer.env_id, peer.label, between, *texts])} |")
-    return "\n".join(lines)
+        lines.append([peer.env_id, peer.label, between, *texts])
+    return marks.table(heads, lines, len(heads) - 3)
 
 
 def moments_of(timed: Sequence[Timed], end: float) -> np.ndarray:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks import marks
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.midway import return_at, returns_until
 from benchmarks.learning.normalised import REFERENCES, RESAMPLES, normalised
@@ -128,7 +129,6 @@ def _has_todays_preset(cell: Cell) -> bool:
 def _v4_table(cells: Sequence[Cell], steps: int) -> str:
     """Return rows for our seeds, their mean and how well they hold it, and the published means."""
     tasks = [env_id.removesuffix("-v5") for env_id in REFERENCES]
-    lines = [f"| after {steps:,} steps | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
     mine = v4_returns(cells, steps)
     held = [[holding(returns_until(cell, steps)) for cell in own] for own in _v4_cells(cells, steps).values()]
     rows = {
@@ -141,13 +141,13 @@ def _v4_table(cells: Sequence[Cell], steps: int) -> str:
     if changed:
         returns = {task: [return_at(cell, steps) for cell in changed if cell.env_id == f"{task}-v4"] for task in tasks}
         rows["Humanoid's preset today, each seed"] = [_listed(returns[task]) for task in tasks]
-    lines += [f"| {name} | {' | '.join(row)} |" for name, row in rows.items()]
+    lines = [[name, *row] for name, row in rows.items()]
     with PUBLISHED.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if (row["measure"], row["steps"]) == ("return", str(steps))]
     for method in _names(rows):
         means = {row["task"]: float(row["value"]) for row in rows if row["method"] == method}
-        lines.append(f"| {method} | {' | '.join(_listed([means[task]]) for task in tasks)} |")
-    return "\n".join(lines)
+        lines.append([method, *(_listed([means[task]]) for task in tasks)])
+    return marks.table([f"after {steps:,} steps", *tasks], lines)
 
 
 def gmac(recipe: str) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks import marks
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.normalised import REFERENCES, normalised
 from benchmarks.learning.tables import nothing
@@ -37,17 +38,17 @@ def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
 def table(cells: Sequence[Cell]) -> str:
     """Return a row for each pair of runs: the return after the cooldown, and without one."""
     rows = [
-        f"| {early.env_id} | {early.seed} | {format_number(early.final)} | {format_number(there)} |"
+        [early.env_id, str(early.seed), format_number(early.final), format_number(there)]
         for early, _, there in pairs(cells)
     ]
     if not rows:
         return nothing("long")
     early, long, _ = pairs(cells)[0]
-    heads = (
+    ends = (
         f"run of {early.planned_steps:,} steps, its end",
         f"run of {long.planned_steps:,} steps, after {early.planned_steps:,}",
     )
-    return "\n".join([f"| environment | seed | {heads[0]} | {heads[1]} |", "|---" * 4 + "|", *rows])
+    return marks.table(["environment", "seed", *ends], rows)
 
 
 def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
@@ -90,14 +91,13 @@ def million_table(cells: Sequence[Cell]) -> str:
         return nothing(MILLION[0])
     steps = (*PUBLISHED_STEPS, runs[0].planned_steps)
     heads = ["environment", "seed", *(f"after {step:,}" for step in steps), "largest", "last / largest", "dips"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = []
     for cell in runs:
         returns = [_with_score(cell.env_id, return_at(cell, step)) for step in steps]
         kept = (format_number(round(value, 4)) for value in holding(cell.returns))
         env_id = cell.env_id + " in bfloat16" * cell.recipe.endswith("bfloat16")
-        row = [env_id, str(cell.seed), *returns, f"{cell.returns.max():,.0f}", *kept]
-        lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
+        lines.append([env_id, str(cell.seed), *returns, f"{cell.returns.max():,.0f}", *kept])
+    return marks.table(heads, lines)
 
 
 def _with_score(env_id: str, value: float) -> str:

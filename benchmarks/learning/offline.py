@@ -255,7 +255,7 @@ def table(rows: Sequence[Row]) -> str:
         "fine-tuned: last policy",
         "fine-tuned: better policy",
     )
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = []
     for env_id, data in itertools.product(SETTINGS, DATA):
         found = [row for row in rows if (row.env_id, row.data) == (env_id, data)]
         if not found:
@@ -264,8 +264,8 @@ def table(rows: Sequence[Row]) -> str:
         for method in (*METHODS, FINE_TUNED, BETTER):
             returns = [row.mean_return for row in found if row.method == method]
             cells.append(_with_interval(returns) if returns else "not run")
-        lines.append(f"| {env_id} | {data} | {format_number(found[0].data_return)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([env_id, data, format_number(found[0].data_return), *cells])
+    return marks.table(heads, lines)
 
 
 def _with_interval(numbers: Sequence[float]) -> str:
@@ -276,17 +276,14 @@ def _with_interval(numbers: Sequence[float]) -> str:
 
 def seeds_table(rows: Sequence[Row]) -> str:
     """Return the page's table of fine-tuning by seed: returns before and after it, and of the better policy."""
-    lines = [
-        "| environment | data | seed | before fine-tuning | last policy | better policy |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     by_key = {(row.env_id, row.data, row.seed, row.method): format_number(row.mean_return) for row in rows}
     for env_id, data in itertools.product(SETTINGS, DATA):
         for seed in SETTINGS[env_id].seeds:
             keys = [(env_id, data, seed, method) for method in ("TD3+BC", FINE_TUNED, BETTER)]
             if all(key in by_key for key in keys):
-                lines.append(f"| {env_id} | {data} | {seed} | {' | '.join(by_key[key] for key in keys)} |")
-    return "\n".join(lines)
+                lines.append([env_id, data, str(seed), *(by_key[key] for key in keys)])
+    return marks.table(["environment", "data", "seed", "before fine-tuning", "last policy", "better policy"], lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from benchmarks import marks
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.tables import nothing
 from ddpg.progress import format_number
@@ -58,13 +59,13 @@ def table(cells: Sequence[Cell], heading: str, pair: Mapping[tuple[str, str], st
         "dips": lambda cell: holding(cell.returns).dips,
         "final return": lambda cell: cell.final,
     }
-    lines = [f"| environment | {heading} | seeds | {' | '.join(measures)} |", "|---" * (3 + len(measures)) + "|"]
+    lines = []
     for env_id, seeds in shared.items():
         for key, label in pair.items():
             runs = [own[key, env_id, seed] for seed in seeds]
             texts = [_mean_and_range([measure(run) for run in runs]) for measure in measures.values()]
-            lines.append(f"| {env_id} | {label} | {len(seeds)} | {' | '.join(texts)} |")
-    return "\n".join(lines)
+            lines.append([env_id, label, str(len(seeds)), *texts])
+    return marks.table(["environment", heading, "seeds", *measures], lines)
 
 
 def mean_before_cooldown(cell: Cell) -> float:

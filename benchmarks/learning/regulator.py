@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 
 import ddpg_envs  # noqa: F401 - registers the environment
+from benchmarks import marks
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.tables import groups, nothing
 from ddpg.runs.evaluation import final_seed
@@ -20,12 +21,12 @@ def table(cells: Sequence[Cell]) -> str:
     done = [cell for group in groups(cells, STUDY) for cell in group if cell.finished]
     if not done:
         return nothing(STUDY)
-    lines = ["| seed | final return | best possible | additional cost |", "|---|---|---|---|"]
+    lines = []
     for cell in done:
         best = float(np.mean(best_returns(start_states(final_seed(cell.seed)))))
         more = 100 * (cell.final / best - 1)
-        lines.append(f"| {cell.seed} | {cell.final:.3f} | {best:.3f} | {more:.1f} % |")
-    return "\n".join(lines)
+        lines.append([str(cell.seed), f"{cell.final:.3f}", f"{best:.3f}", f"{more:.1f} %"])
+    return marks.table(["seed", "final return", "best possible", "additional cost"], lines)
 
 
 def start_states(seed: int, episodes: int = EPISODES) -> np.ndarray:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from benchmarks import marks
 from benchmarks.learning import ladder, normalised
 from benchmarks.learning.long_form import Cell
 from ddpg.progress import format_number
@@ -68,7 +69,7 @@ def across(cells: Sequence[Cell]) -> str:
     if not found:
         return nothing("table")
     count = len(normalised.REFERENCES)
-    lines = ["| recipe | tasks | runs | final, normalised | largest, normalised |", "|---" * 5 + "|"]
+    lines = []
     for recipe, tasks in found.items():
         texts = []
         for value in (lambda cell: cell.final, _largest):
@@ -76,8 +77,8 @@ def across(cells: Sequence[Cell]) -> str:
             texts.append(str(Estimate(*normalised.across_tasks(scores))))
         runs = sum(map(len, tasks.values()))
         number = str(count) if len(tasks) == count else f"{len(tasks)} of {count}"
-        lines.append(f"| {recipe} | {number} | {runs} | {' | '.join(texts)} |")
-    return "\n".join(lines)
+        lines.append([recipe, number, str(runs), *texts])
+    return marks.table(["recipe", "tasks", "runs", "final, normalised", "largest, normalised"], lines)
 
 
 def seconds(cells: Sequence[Cell]) -> str:
@@ -88,10 +89,10 @@ def seconds(cells: Sequence[Cell]) -> str:
         took = [float(cell.seconds[-1]) / 60 for cell in group if cell.finished]
         if group[0].env_id in where and took:
             texts = " to ".join(dict.fromkeys((format_number(round(min(took), 1)), format_number(round(max(took), 1)))))
-            rows.append(f"| {group[0].env_id} | {group[0].recipe} | {group[0].planned_steps:,} | {texts} |")
+            rows.append([group[0].env_id, group[0].recipe, f"{group[0].planned_steps:,}", texts])
     if not rows:
         return nothing(PEER_STUDY)
-    return "\n".join(["| environment | configuration | steps | minutes of training |", "|---" * 4 + "|", *rows])
+    return marks.table(["environment", "configuration", "steps", "minutes of training"], rows)
 
 
 def ladder_table(cells: Sequence[Cell]) -> str:
@@ -100,12 +101,12 @@ def ladder_table(cells: Sequence[Cell]) -> str:
     if not places:
         return nothing(ladder.STUDY)
     heads = ["rung", "option", *(f"{env_id}, {end}" for env_id in places for end in ("final", "last five", "largest"))]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = []
     for rung in ladder.RUNGS:
         page = f"[{rung.page}](../options/{rung.page}.md)" if rung.page else ""
         texts = [text for env_id in places for text in _ends(ladder.cells_of(rung, cells, env_id))]
-        lines.append(f"| {' | '.join([rung.label, page, *texts])} |")
-    return "\n".join([*lines, "", f"Seeds below {ladder.SEEDS}. {study_report.NOTE}"])
+        lines.append([rung.label, page, *texts])
+    return f"{marks.table(heads, lines)}\n\nSeeds below {ladder.SEEDS}. {study_report.NOTE}"
 
 
 def rung_of(cells: Sequence[Cell], page: str) -> str:
@@ -138,11 +139,11 @@ def by_seed(cells: Sequence[Cell], study: str) -> str:
     for group in groups(cells, study):
         lines += [_seed_row(cell) for cell in group if cell.finished]
         missing = [str(cell.seed) for cell in group if not cell.finished]
-        lines += [f"| {group[0].env_id} | {', '.join(missing)} | not finished | | | |"] if missing else []
+        lines += [[group[0].env_id, ", ".join(missing), "not finished", "", "", ""]] if missing else []
     if not lines:
         return nothing(study)
     heads = ["environment", "seed", "steps", "final return", "mean from 80 % on", "lowest from 80 % on"]
-    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines])
+    return marks.table(heads, lines)
 
 
 def of_presets(cells: Sequence[Cell]) -> str:
@@ -152,16 +153,16 @@ def of_presets(cells: Sequence[Cell]) -> str:
         done = [cell for cell in group if cell.finished and cell.recipe in PRESETS]
         if done:
             returns = ", ".join(format_number(cell.final) for cell in sorted(done, key=lambda cell: cell.seed))
-            lines.append(f"| {done[0].env_id} | {done[0].planned_steps:,} | {returns} |")
+            lines.append([done[0].env_id, f"{done[0].planned_steps:,}", returns])
     if not lines:
         return nothing(OF_PRESETS[0])
-    return "\n".join(["| environment | steps | final return of every seed |", "|---|---|---|", *lines])
+    return marks.table(["environment", "steps", "final return of every seed"], lines)
 
 
-def _seed_row(cell: Cell) -> str:
+def _seed_row(cell: Cell) -> list[str]:
     late = cell.returns[cell.steps >= (1 - LAST_SHARE) * cell.planned_steps]
     texts = (format_number(round(float(value), 1)) for value in (cell.final, late.mean(), late.min()))
-    return f"| {' | '.join([cell.env_id, str(cell.seed), f'{cell.planned_steps:,}', *texts])} |"
+    return [cell.env_id, str(cell.seed), f"{cell.planned_steps:,}", *texts]
 
 
 def front(cells: Sequence[Cell]) -> str:
@@ -172,11 +173,11 @@ def front(cells: Sequence[Cell]) -> str:
     recipes = list(dict.fromkeys(group[0].recipe for group in chosen))
     steps = max(cell.planned_steps for group in chosen for cell in group)
     rows = {(group[0].env_id, group[0].recipe): row_of(group) for group in chosen}
-    lines = [f"| {steps:,} steps | {' | '.join(recipes)} |", "|---" * (len(recipes) + 1) + "|"]
-    for env_id in dict.fromkeys(env_id for env_id, _ in rows):
-        texts = [_brief(rows.get((env_id, recipe))) for recipe in recipes]
-        lines.append(f"| {env_id} | {' | '.join(texts)} |")
-    return "\n".join(lines)
+    lines = [
+        [env_id, *(_brief(rows.get((env_id, recipe))) for recipe in recipes)]
+        for env_id in dict.fromkeys(env_id for env_id, _ in rows)
+    ]
+    return marks.table([f"{steps:,} steps", *recipes], lines)
 
 
 def span(numbers: Iterable[int]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import marks
 from benchmarks.learning import long_form, normalised
 from benchmarks.learning.long_form import Cell
 from ddpg.progress import format_number
@@ -35,11 +36,11 @@ def table(cells: Sequence[Cell], folder: Path = RESULTS) -> str:
         folder: the folder with the files of earlier versions.
     """
     versions = {name: long_form.read(folder / file) for name, file in FORMER.items()} | {TODAY: cells}
-    lines = ["| `plus`, final return, normalised | runs | mean | interquartile mean |", "|---" * 4 + "|"]
+    lines = []
     for name, runs in versions.items():
         found = scores(runs)
         if found:
             every = np.concatenate([*found.values()])
             interval = Estimate(*normalised.across_tasks(found))
-            lines.append(f"| {name} | {len(every)} | {format_number(float(every.mean()))} | {interval} |")
-    return "\n".join(lines)
+            lines.append([name, str(len(every)), format_number(float(every.mean())), str(interval)])
+    return marks.table(["`plus`, final return, normalised", "runs", "mean", "interquartile mean"], lines)

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Sequence
 
+from benchmarks import marks
 from benchmarks.speed.kinds import KINDS, MORE, Quantity
 from benchmarks.speed.packages import OURS, OURS_BFLOAT16, OURS_BFLOAT16X3
 from benchmarks.speed.processors import describe_rates, processor_name, short_name
@@ -39,7 +40,7 @@ def tables(rows: Sequence[dict]) -> str:
             numbers = [spread_text(line.spreads[q.key], q) if line.spreads else "–" for q in quantities]
             ratio = "" if line.ratio is None or line.peer == KINDS[kind].ours else f"× {line.ratio:.2f}"
             cells.append([line.task, str(line.cores), line.peer + _failures(line, line.spreads), *numbers, ratio])
-        parts.append(f"**{KINDS[kind].title}**\n\n{markdown(heads, cells)}")
+        parts.append(f"**{KINDS[kind].title}**\n\n{marks.table(heads, cells)}")
     return "\n\n".join(parts)
 
 
@@ -54,7 +55,7 @@ def short_table(rows: Sequence[dict]) -> str:
             two, one = (lines.get((task, cores, peer)) for cores in (2, 1))
             row.append(f"{_first_median(two, quantity)} ({_first_median(one, quantity)})")
         cells.append(row)
-    return markdown(["", *(peer if peer != OURS else "this package" for peer in README_PEERS)], cells)
+    return marks.table(["", *(peer if peer != OURS else "this package" for peer in README_PEERS)], cells)
 
 
 def machines_table(documents: Sequence[dict]) -> str:
@@ -70,7 +71,7 @@ def machines_table(documents: Sequence[dict]) -> str:
         f"(BLAS, 256 × 256 × 256). {document.get('about', '')}".rstrip()
         for document in documents
     ]
-    return "\n".join([markdown(heads, rows), "", *machines])
+    return "\n".join([marks.table(heads, rows), "", *machines])
 
 
 def bfloat16_table(documents: Sequence[dict]) -> str:
@@ -95,7 +96,7 @@ def bfloat16_table(documents: Sequence[dict]) -> str:
             cells = [peer.removeprefix(f"{OURS}, "), f"{narrow:,.0f}", f"{ours:,.0f}", f"× {narrow / ours:.2f}"]
             rows.append([name, task, str(cores), *cells, *ratios])
     heads = ["machine", "task", "cores", "precision", "steps/s", "in float32", "ours, float32", *peers]
-    return markdown(heads, rows) if rows else ""
+    return marks.table(heads, rows) if rows else ""
 
 
 def machines_sentence(documents: Sequence[dict]) -> str:
@@ -136,12 +137,6 @@ def _on_several_machines(by_machine: Sequence[dict]) -> list[tuple[str, int, str
 
 def _ratio_cell(lines: dict[tuple[str, int, str], Line], key: tuple[str, int, str]) -> str:
     return f"× {lines[key].ratio:.2f}" if key in lines else "–"
-
-
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def spread_text(spread: Spread, quantity: Quantity) -> str:

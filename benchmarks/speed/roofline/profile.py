@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks.speed.report import markdown
+from benchmarks import marks
 from benchmarks.speed.roofline.recipes import SIZES
 from ddpg import DDPG, DDPGConfig
 from ddpg.compiler import codegen, compiled_update, parallel
@@ -189,7 +189,7 @@ def profile_table(document: Mapping[str, Any]) -> str:
         ],
         f"... if a barrier takes {BARRIER} µs": [f"{_speedup(one, two, BARRIER):.2f}" for *_, one, two in kinds],
     }
-    return markdown(["µs per update", *titles], [[title, *cells] for title, cells in rows.items()])
+    return marks.table(["µs per update", *titles], [[title, *cells] for title, cells in rows.items()])
 
 
 def _speedup(one: Mapping[str, float], two: Mapping[str, float], barrier: float) -> float:

@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks.speed.report import markdown
+from benchmarks import marks
 from benchmarks.speed.roofline.count import Cost, cost
 from benchmarks.speed.roofline.least import least
 from ddpg import DDPG, DDPGConfig
@@ -96,7 +96,7 @@ def counts_table(found: Mapping[str, Mapping[str, float]]) -> str:
     """Return a table of each recipe's counts, per update and per environment step, with the minimum."""
     heads = ["", *found]
     rows = [[title, *(text(each, found[PLAIN]) for each in found.values())] for title, text in _ROWS.items()]
-    return markdown(heads, rows)
+    return marks.table(heads, rows)
 
 
 def _mega(name: str, step: bool = False) -> Callable[[Mapping, Mapping], str]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.speed.report import markdown
+from benchmarks import marks
 
 ROOFLINE = Path(__file__).parents[2] / "results" / "roofline.json"
 _PARTS = {
@@ -25,8 +25,8 @@ def roofline_tables(document: dict) -> str:
         [title, *(_microseconds(found["seconds"][part]) for found in tasks.values())] for part, title in _PARTS.items()
     ]
     rates = [[title, *(text(found) for found in tasks.values())] for title, text in _RATES.items()]
-    parts = [markdown(heads, costs), "µs per update, median (minimum to maximum):", markdown(heads, [*times, *rates])]
-    return "\n\n".join(parts)
+    counted, measured = marks.table(heads, costs), marks.table(heads, [*times, *rates])
+    return f"{counted}\n\nµs per update, median (minimum to maximum):\n\n{measured}"
 
 
 def _microseconds(spread: list[float]) -> str:

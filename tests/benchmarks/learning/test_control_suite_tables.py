@@ -42,7 +42,7 @@ def test_a_published_mean_needs_every_task_of_its_group(values):
     assert means == {"A": {"easy": 400.0}, "C": {"hard": 12.6}}
     assert tasks["A"]["walker-walk"] == 800
     rows = control_suite.by_group([], values).splitlines()
-    assert rows[0] == "| | easy, 9 tasks | medium, 12 tasks | hard, 7 tasks |"
+    assert rows[0] == "|  | easy, 9 tasks | medium, 12 tasks | hard, 7 tasks |"
     assert rows[2:] == [
         *("| A | 400 |  |  |", "| C |  |  | 13 |"),
     ]

@@ -45,7 +45,7 @@ def test_every_finished_seed_has_a_row_with_its_last_fifth():
     cells += [cell("first", "E", "preset", 5002, [3], asked=200), cell("first", "F", "preset", 5001, [2, 3])]
     assert tables.by_seed(cells, "first").splitlines()[2:] == [
         "| E | 5001 | 1,000 | 9.2 | 4 | 1 |",
-        "| E | 5002 | not finished | | | |",
+        "| E | 5002 | not finished |  |  |  |",
         "| F | 5001 | 200 | 3 | 3 | 3 |",
     ]
     assert tables.by_seed(cells, "others") == "No runs of the study `others` yet."
