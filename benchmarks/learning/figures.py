@@ -1,4 +1,4 @@
-"""Draw the pictures of the pages on learning: curves over steps and over seconds, and the ladder as bars."""
+"""Draw the pictures of the pages on learning: curves over steps, seconds and core-minutes, and bars of the ladder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks.learning import core_minutes, core_minutes_figure, gym_published, ladder
+from benchmarks.learning import core_minutes, gym_published, ladder
+from benchmarks.learning.core_minutes import MEASURED, Timed
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.tables import LONG as LONG_STUDIES
 from benchmarks.learning.tables import PEER_STUDY, groups, row_of
@@ -18,6 +19,9 @@ from ddpg.runs.plotting import COLOURS, plot_curves
 TABLE, SECONDS, LONG, LADDER, OTHERS, ARITHMETIC, CORE_MINUTES = (
     f"learning_{name}.png" for name in ("table", "seconds", "long", "ladder", "others", "arithmetic", "core_minutes")
 )
+OWN_COLOURS = {"plus": COLOURS[0], "plus_averaged": COLOURS[5]}  # ours in blue
+PEER_COLOURS = (COLOURS[4], COLOURS[2], COLOURS[3])
+TICKS = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
@@ -40,7 +44,7 @@ def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
     if gym_published.ours(cells):
         drawn.append(_arithmetic(cells, folder / ARITHMETIC))
     if timed_alike := core_minutes.compared(cells):
-        drawn.append(core_minutes_figure.draw(timed_alike, folder / CORE_MINUTES, core_minutes.machine()))
+        drawn.append(_core_minutes(timed_alike, folder / CORE_MINUTES, core_minutes.machine()))
     return drawn
 
 
@@ -136,6 +140,60 @@ def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120, metadata={"Software": None})
     return path
+
+
+def _core_minutes(timed: Sequence[Timed], path: Path, machine: str) -> Path:
+    """Draw return per core-minute: a panel for each environment, a line for each algorithm, a logarithmic time axis.
+
+    ``machine`` is the processor of the rates.
+    """
+    places = list(dict.fromkeys(one.env_id for one in timed))
+    peers = list(dict.fromkeys(one.label for one in timed if not one.own))
+    colours = OWN_COLOURS | dict(zip(peers, PEER_COLOURS, strict=False))
+    figure = Figure(figsize=(2.4 + 4.8 * len(places), 5.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(places), squeeze=False)[0]
+    for axes, env_id in zip(panels, places, strict=True):
+        for one in timed:
+            if one.env_id == env_id:
+                _timed_line(axes, one, colours[one.label])
+        _finish_panel(axes, env_id)
+    steps = " or ".join(f"{asked:,}" for asked in sorted({one.cells[0].planned_steps for one in timed}))
+    figure.suptitle(f"Return per core-minute of training, runs of {steps} steps", fontsize=11)
+    figure.supxlabel(
+        f"core-minutes: environment steps at the steps/s measured on one pinned core of {machine}\n"
+        "line: interquartile mean of the seeds; dot: end of the run\n"
+        "band: 95 % bootstrap interval of the mean (of up to three seeds, their range)",
+        fontsize=8,
+    )
+    figure.savefig(path, metadata={"Software": None})
+    return path
+
+
+def _timed_line(axes: Axes, one: Timed, colour: str) -> None:
+    (curve,) = learning_curves(one.cells, names=[one.label] * len(one.cells))
+    times = [one.core_minutes(step) for step in curve.times]
+    seeds = f"{one.seeds} seed{'' if one.seeds == '1' else 's'}"
+    style = "--" if one.label == "plus_averaged" else "-"
+    label = f"{one.label} ({seeds}; {one.rate:,.0f} steps/s)"
+    axes.fill_between(times, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
+    axes.plot(times, curve.centre, style, color=colour, linewidth=1.6, label=label)
+    axes.plot(times[-1], curve.centre[-1], "o", color=colour, markersize=4)
+
+
+def _finish_panel(axes: Axes, env_id: str) -> None:
+    elsewhere = "" if env_id.startswith(MEASURED) else f", at {MEASURED}'s steps/s"
+    axes.set_title(f"{env_id}{elsewhere}", fontsize=10)
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("core-minutes (log scale)")
+    axes.set_ylabel("evaluation return")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
 def _spread(heights: Mapping[str, float], least: float = 0.045) -> dict[str, float]:

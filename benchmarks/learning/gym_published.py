@@ -15,7 +15,6 @@ import numpy as np
 
 from benchmarks import marks
 from benchmarks.learning.long_form import Cell
-from benchmarks.learning.midway import return_at, returns_until
 from benchmarks.learning.normalised import REFERENCES, RESAMPLES, normalised
 from benchmarks.learning.tables import span
 from ddpg.runs.curves import holding
@@ -82,7 +81,7 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
         holds = float(np.mean([cell.final / cell.returns.max() for cell in runs["Hopper-v5"]]))
         for when, share in ((ANY_TIME, BEFORE_COOLDOWN if cools else 1), (KNOWN, 1))[: 1 + cools]:
             step = round(share * asked)
-            returns = {env_id: [return_at(cell, step) for cell in own] for env_id, own in runs.items()}
+            returns = {env_id: [cell.return_at(step) for cell in own] for env_id, own in runs.items()}
             last = holds if share == 1 else None
             found[f"`{recipe}`, {when}"] = Agent({step: _score(returns)}, last, gmac(counted), seeds)
     reached = {steps: returns for steps in STEPS if all((returns := v4_returns(cells, steps)).values())}
@@ -100,7 +99,7 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
 
 def v4_returns(cells: Sequence[Cell], steps: int) -> dict[str, list[float]]:
     """Return the presets' returns in v4 after ``steps`` steps, a seed each, by the id of the v5 environment."""
-    return {env_id: [return_at(cell, steps) for cell in own] for env_id, own in _v4_cells(cells, steps).items()}
+    return {env_id: [cell.return_at(steps) for cell in own] for env_id, own in _v4_cells(cells, steps).items()}
 
 
 def v4_table(cells: Sequence[Cell]) -> str:
@@ -130,7 +129,7 @@ def _v4_table(cells: Sequence[Cell], steps: int) -> str:
     """Return rows for our seeds, their mean and how well they hold it, and the published means."""
     tasks = [env_id.removesuffix("-v5") for env_id in REFERENCES]
     mine = v4_returns(cells, steps)
-    held = [[holding(returns_until(cell, steps)) for cell in own] for own in _v4_cells(cells, steps).values()]
+    held = [[holding(cell.returns_until(steps)) for cell in own] for own in _v4_cells(cells, steps).values()]
     rows = {
         "presets, each seed": [_listed(returns) for returns in mine.values()],
         "... their mean": [_listed([np.mean(returns)]) if returns else "" for returns in mine.values()],
@@ -139,7 +138,7 @@ def _v4_table(cells: Sequence[Cell], steps: int) -> str:
     }
     changed = [cell for cell in _v4_reached(cells, steps) if _has_todays_preset(cell)]
     if changed:
-        returns = {task: [return_at(cell, steps) for cell in changed if cell.env_id == f"{task}-v4"] for task in tasks}
+        returns = {task: [cell.return_at(steps) for cell in changed if cell.env_id == f"{task}-v4"] for task in tasks}
         rows["Humanoid's preset today, each seed"] = [_listed(returns[task]) for task in tasks]
     lines = [[name, *row] for name, row in rows.items()]
     with PUBLISHED.open(encoding="utf-8", newline="") as file:

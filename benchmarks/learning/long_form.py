@@ -75,6 +75,14 @@ class Cell(Run):
         """Return the time of every evaluation, in ``"steps"`` or in ``"seconds"`` of training, ``[T]``."""
         return self.steps if against == "steps" else self.seconds
 
+    def returns_until(self, step: int) -> np.ndarray:
+        """Return the mean returns of all evaluations up to the first one at or after a step, ``[T]``."""
+        return self.returns[: int((self.steps >= step).argmax()) + 1]
+
+    def return_at(self, step: int) -> float:
+        """Return the mean return of the first evaluation at or after a step."""
+        return float(self.returns_until(step)[-1])
+
     def one(self, measure: str, default: str) -> str:
         """Return the last value of a measure, or ``default`` if there is none."""
         return next((value for _, name, value in reversed(self.values) if name == measure), default)

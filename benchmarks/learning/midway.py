@@ -7,8 +7,6 @@ learn at full rates, like the agents whose published values come from the middle
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from benchmarks import marks
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.normalised import REFERENCES, normalised
@@ -31,7 +29,7 @@ def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
     for (study, env_id, seed), long in own.items():
         early = own.get(("table", env_id, seed))
         if study == "long" and early is not None:
-            found.append((early, long, return_at(long, early.planned_steps)))
+            found.append((early, long, long.return_at(early.planned_steps)))
     return found
 
 
@@ -74,16 +72,6 @@ def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
     )
 
 
-def return_at(cell: Cell, step: int) -> float:
-    """Return the mean return of the first evaluation at or after a step."""
-    return float(returns_until(cell, step)[-1])
-
-
-def returns_until(cell: Cell, step: int) -> np.ndarray:
-    """Return the mean returns of all evaluations up to the first one at or after a step, ``[T]``."""
-    return cell.returns[: int((cell.steps >= step).argmax()) + 1]
-
-
 def million_table(cells: Sequence[Cell]) -> str:
     """Return a row for each finished run of a million steps: returns midway and at the end, and how well they hold."""
     runs = [cell for cell in cells if cell.study in MILLION and cell.finished]
@@ -93,7 +81,7 @@ def million_table(cells: Sequence[Cell]) -> str:
     heads = ["environment", "seed", *(f"after {step:,}" for step in steps), "largest", "last / largest", "dips"]
     lines = []
     for cell in runs:
-        returns = [_with_score(cell.env_id, return_at(cell, step)) for step in steps]
+        returns = [_with_score(cell.env_id, cell.return_at(step)) for step in steps]
         kept = (format_number(round(value, 4)) for value in holding(cell.returns))
         env_id = cell.env_id + " in bfloat16" * cell.recipe.endswith("bfloat16")
         lines.append([env_id, str(cell.seed), *returns, f"{cell.returns.max():,.0f}", *kept])

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from benchmarks import marks
 from benchmarks.learning import (
-    budget,
     control_suite,
     core_minutes,
     figures,
@@ -15,7 +14,6 @@ from benchmarks.learning import (
     paired,
     regulator,
     tables,
-    versions,
 )
 from benchmarks.learning.long_form import Cell
 from ddpg.checkpoints import atomic_write
@@ -78,8 +76,8 @@ BLOCKS: dict[str, Text] = {
     "v4": gym_published.v4_table,
     "published picture": lambda cells: f"![{_ARITHMETIC}]({figures.ARITHMETIC})" if gym_published.ours(cells) else "",
     "midway": midway.table,
-    "budget": budget.table,
-    "versions of plus": versions.table,
+    "budget": tables.budget,
+    "versions of plus": paired.versions,
     "front": tables.front,
     "front midway": midway.sentence,
     "front v4": gym_published.v4_sentence,

@@ -1,14 +1,17 @@
-"""Compare two variants of `plus` on the same seeds, before the cooldown and at the end of a run."""
+"""Compare variants of `plus`: two on the same seeds, and earlier versions with the current one."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from benchmarks import marks
+from benchmarks.learning import long_form, normalised
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.tables import nothing
 from ddpg.progress import format_number
 from ddpg.runs.curves import holding
+from ddpg.studies.comparison import Estimate
 
 FIRST, LAST = 0.4, 0.8  # shares of a run: after the steep part of learning, before `plus` lowers its learning rates
 # Study and recipe of each variant, with its label; the first variant is the baseline.
@@ -17,9 +20,13 @@ PREACTIVATION = {
     ("averaged", "plus_averaged"): "after the activation",
     ("preactivation", "plus_preactivation"): "before the activation",
 }
-
-
 _PART = f"{100 * FIRST:.0f} to {100 * LAST:.0f} % of the run"
+RESULTS = Path(__file__).parents[1] / "results"
+FORMER = {
+    "one update per step, minibatch 256, r ≥ 1/3": "plus_single.csv",
+    "three updates per step, minibatch 96, r ≥ 1/3": "plus_limited.csv",
+}
+TODAY = "current: three updates per step, minibatch 96, no lower limit of r"
 
 
 def averaged(cells: Sequence[Cell]) -> str:
@@ -66,6 +73,33 @@ def table(cells: Sequence[Cell], heading: str, pair: Mapping[tuple[str, str], st
             texts = [_mean_and_range([measure(run) for run in runs]) for measure in measures.values()]
             lines.append([env_id, label, str(len(seeds)), *texts])
     return marks.table(["environment", heading, "seeds", *measures], lines)
+
+
+def scores(cells: Sequence[Cell]) -> dict[str, np.ndarray]:
+    """Return the normalised final returns of `plus` in the table's tasks, by environment."""
+    finals: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.study == "table" and cell.recipe == "plus" and cell.finished and cell.env_id in normalised.REFERENCES:
+            finals.setdefault(cell.env_id, []).append(cell.final)
+    return {env_id: normalised.normalised(env_id, values) for env_id, values in finals.items()}
+
+
+def versions(cells: Sequence[Cell], folder: Path = RESULTS) -> str:
+    """Return a row for each version.
+
+    Args:
+        cells: the runs of the current version.
+        folder: the folder with the files of earlier versions.
+    """
+    of_each = {name: long_form.read(folder / file) for name, file in FORMER.items()} | {TODAY: cells}
+    lines = []
+    for name, runs in of_each.items():
+        found = scores(runs)
+        if found:
+            every = np.concatenate([*found.values()])
+            interval = Estimate(*normalised.across_tasks(found))
+            lines.append([name, str(len(every)), format_number(float(every.mean())), str(interval)])
+    return marks.table(["`plus`, final return, normalised", "runs", "mean", "interquartile mean"], lines)
 
 
 def mean_before_cooldown(cell: Cell) -> float:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.learning import long_form
 from benchmarks.learning.peer_algorithms import ALGORITHMS, INTERVAL, RUNS
-from benchmarks.speed.environments import interpreter
+from benchmarks.speed.running import interpreter
 from ddpg.compiler.thread_pool import INTRAOP
 from ddpg.progress import format_number
 

@@ -1,5 +1,6 @@
 """Make the Markdown tables of docs/learning.md and docs/learning/ from the committed runs."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ LONG = "long", "long_averaged", "long_preactivation"
 # Studies with runs of presets, in the order of docs/learning/environments.md; "plus_swimming_mean" is Swimmer's preset.
 OF_PRESETS = "landing", "walking", "swimmer", "others", "regulator", "first"
 PRESETS = "preset", "plus_swimming_mean"
+BUDGETS = (0.1, 0.2, 0.4, 0.6, 1.0)  # shares of the planned steps of the table's runs
 LAST_SHARE = 0.2  # share of a run at its end, whose evaluations show how stable the return is
 
 
@@ -163,6 +165,23 @@ def _seed_row(cell: Cell) -> list[str]:
     late = cell.returns[cell.steps >= (1 - LAST_SHARE) * cell.planned_steps]
     texts = (format_number(round(float(value), 1)) for value in (cell.final, late.mean(), late.min()))
     return [cell.env_id, str(cell.seed), f"{cell.planned_steps:,}", *texts]
+
+
+def budget(cells: Sequence[Cell]) -> str:
+    """Return each recipe's return over seeds, with its interval, after parts of its steps, for choosing a recipe."""
+    done = [finished for group in groups(cells, "table") if (finished := [cell for cell in group if cell.finished])]
+    if not done:
+        return nothing("table")
+    steps = [round(share * done[0][0].planned_steps) for share in BUDGETS]
+    lines = []
+    for group in done:
+        found = [dataclasses.astuple(estimate([cell.return_at(step) for cell in group], "iqm")) for step in steps]
+        lines.append([group[0].env_id, group[0].recipe, *(str(Estimate(*map(_whole, ends))) for ends in found)])
+    return marks.table(["environment", "recipe", *(f"after {step:,}" for step in steps)], lines, len(steps))
+
+
+def _whole(value: float) -> float:
+    return float(round(value))
 
 
 def front(cells: Sequence[Cell]) -> str:

@@ -16,14 +16,13 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.speed.environments import interpreter
 from benchmarks.speed.kinds import KINDS
 from benchmarks.speed.packages import PEERS
 from benchmarks.speed.pages import write
 from benchmarks.speed.plan import jobs, remaining
 from benchmarks.speed.report import report
 from benchmarks.speed.results import RESULTS, Results
-from benchmarks.speed.running import run
+from benchmarks.speed.running import interpreter, run
 from benchmarks.speed.tasks import TASKS
 
 

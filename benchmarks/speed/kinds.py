@@ -41,12 +41,12 @@ class Kind:
     Attributes:
         title: of the table, in one sentence.
         tasks: by name.
-        quantities: packages are main_quantity by the first one.
+        quantities: packages are compared by the first one.
         cores: numbers of cores to which processes are pinned.
         excluded: peers that are not measured, since they would repeat another peer's measurement.
         processes: processes that run at the same time, each pinned to its own core; their first quantities are added.
         warm_cache: whether packages that cache compiled code on disk run once before the measurement.
-        ours: the variant of this package with which the others are main_quantity.
+        ours: the variant of this package with which the others are compared.
     """
 
     title: str
@@ -69,6 +69,7 @@ class Kind:
 
 _RATE = Quantity("steps_per_second", "steps/s", MORE)
 _CPU = Quantity("cpu_seconds_per_1000_steps", "CPU s per 1,000 steps", digits=2)
+_OF_TRAINING = _RATE, _CPU, Quantity("megabytes", "peak memory, MB")
 _TWO_TASKS = {name: TASKS[name] for name in (PENDULUM, CHEETAH)}
 _EMPTY_AND_UNCOMPILED = (OURS_EMPTY, "ours, uncompiled")
 _NARROW = (OURS_BFLOAT16, OURS_BFLOAT16X3)
@@ -85,19 +86,19 @@ KINDS = {
     "training": Kind(
         "Training: one environment, one update per step; compilation is not counted",
         TASKS,
-        (_RATE, _CPU, Quantity("megabytes", "peak memory, MB")),
+        _OF_TRAINING,
         excluded=(OURS_EMPTY,),
     ),
     "stronger": Kind(
         "Training with stronger algorithms than DDPG: recipe plus, and other packages' algorithms with their defaults",
         {"HalfCheetah": STRONGER},
-        (_RATE, _CPU, Quantity("megabytes", "peak memory, MB")),
+        _OF_TRAINING,
         ours=OURS_PLUS,
     ),
     "dqn": Kind(
         "Training with DQN: one environment, one update per step; compilation is not counted",
         {"CartPole 64-64": DISCRETE},
-        (_RATE, _CPU, Quantity("megabytes", "peak memory, MB")),
+        _OF_TRAINING,
         ours=OURS_DQN,
     ),
     "seeds": Kind(
@@ -160,6 +161,3 @@ KINDS = {
 def main_quantity(name: str) -> Quantity:
     """Return the quantity by which the kind ``name`` compares packages."""
     return KINDS[name].quantities[0]
-
-
-__all__ = ["KINDS", "LESS", "MORE", "OURS", "Kind", "Quantity", "main_quantity"]

@@ -1,11 +1,13 @@
-"""Make one measurement: run a package's script in its own process, pinned to cores."""
+"""Make one measurement: run a package's script in its virtual environment, in its own process, pinned to cores."""
 
 import dataclasses
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
+import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,23 @@ from benchmarks.speed.packages import PEERS, SCRIPTS, Peer
 from benchmarks.speed.plan import Job
 
 LIMIT = 1_800  # seconds for one process
+
+
+def interpreter(peer: Peer, folder: Path) -> str:
+    """Return the path of a Python that has the package, and install the package under ``folder`` if necessary."""
+    if not peer.requirements:
+        return sys.executable
+    place = folder.absolute() / (peer.script if peer.own_env else "python")
+    if not place.exists():
+        venv.create(place, with_pip=True)
+    python = place / "bin" / "python"
+    record, requirements = place / "installed.txt", " ".join(peer.requirements)
+    if not record.exists() or requirements not in record.read_text().splitlines():
+        print(f"installing {requirements}", file=sys.stderr, flush=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *peer.requirements], check=True)
+        with record.open("a") as file:
+            print(requirements, file=file)
+    return str(python)
 
 
 def run(job: Job, python: str, cache: Path, brief: bool = False) -> dict:

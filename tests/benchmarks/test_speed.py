@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import shapes
-from clock import Clock
+from common import Clock
 from refusals import refuses
 
 from benchmarks.speed import __main__ as speed

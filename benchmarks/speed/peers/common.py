@@ -15,8 +15,8 @@ from importlib import metadata
 from types import SimpleNamespace
 
 import evaluating
+import gymnasium as gym
 import shapes
-from clock import Clock
 
 # Modules, and the names of their distributions.
 PACKAGES = {"ddpg": "ddpg-paths", "sbx": "sbx-rl", "stable_baselines3": "stable-baselines3", "tf_agents": "tf-agents"}
@@ -27,6 +27,29 @@ ACTIONS, UPDATES = 2_000, 256  # actions that are timed one by one, and updates 
 SECONDS = 3.0  # for which updates are timed
 
 Run = Callable[[Container[int], Callable[[int], None]], None]
+
+
+class Clock(gym.Wrapper):
+    """Calls ``note(number)`` at the beginning of every step whose ``number`` is in ``moments``.
+
+    The environment is the only place that every package's training loop passes through.
+
+    Args:
+        env: the environment.
+        moments: numbers of steps; the first step has the number 1.
+        note: called before the step; its own time counts as training time.
+    """
+
+    def __init__(self, env: gym.Env, moments: Container[int], note: Callable[[int], None]):
+        super().__init__(env)
+        self._taken, self._moments, self._note = 0, moments, note
+
+    def step(self, action):
+        """Call ``note`` if the step's number is in ``moments``, then step."""
+        self._taken += 1
+        if self._taken in self._moments:
+            self._note(self._taken)
+        return self.env.step(action)
 
 
 def measure(train: Callable) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from learning_cells import cell
 
-from benchmarks.learning import core_minutes, core_minutes_figure, figures, peer_algorithms, tables
+from benchmarks.learning import core_minutes, figures, peer_algorithms, tables
 
 TQC, SAC = peer_algorithms.TQC, peer_algorithms.SAC
 
@@ -104,8 +104,8 @@ def test_curves_are_drawn_over_core_minutes(speed, tmp_path):
     timed = core_minutes.compared([*ours(), peer()], speed)
     axes = Figure().add_subplot()
     for one in timed:
-        core_minutes_figure._line(axes, one, "black")
-    core_minutes_figure._finish(axes, "E")
+        figures._timed_line(axes, one, "black")
+    figures._finish_panel(axes, "E")
     lines, ends = axes.get_lines()[::2], axes.get_lines()[1::2]
     assert np.allclose(lines[0].get_xdata(), np.array([1, 2, 3, 4]) * 4 / 3)
     assert np.allclose(lines[0].get_ydata(), [20, 30, 40, 50])
@@ -116,7 +116,7 @@ def test_curves_are_drawn_over_core_minutes(speed, tmp_path):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
         *("plus (2 of 3 seeds; 1 steps/s)", "SBX TQC (1 seed; 0 steps/s)")
     ]
-    assert core_minutes_figure.draw(timed, tmp_path / "it.png", "P").stat().st_size > 10_000
+    assert figures._core_minutes(timed, tmp_path / "it.png", "P").stat().st_size > 10_000
 
 
 def test_the_picture_is_drawn_if_a_peer_has_finished(tmp_path):

@@ -1,4 +1,4 @@
-"""`plus` before and after its cooldown, and its versions, from runs that are made by hand."""
+"""`plus` before and after its cooldown, from runs that are made by hand."""
 
 import csv
 import dataclasses
@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 from learning_cells import ROOT, cell
 
-from benchmarks.learning import long_form, midway, normalised, versions
+from benchmarks.learning import long_form, midway
 from benchmarks.learning.__main__ import committed
 
 
@@ -39,17 +39,6 @@ def test_a_run_of_a_million_steps_is_read_midway_and_at_its_end():
         "| Hopper-v5 in bfloat16 | 0 | 1,000 (0.31) | 2,000 (0.62) | 3,600 (1.12) | 4,000 | 0.9 | 0.2 |",
     ]
     assert midway.million_table([unfinished]) == "No runs of the study `million` yet."
-
-
-def test_versions_are_compared_by_both_means(tmp_path):
-    """Scores 0, 0, 0, 1 have the mean 0.25 and the interquartile mean 0; one resample in 20 has three ones."""
-    random, reference = normalised.REFERENCES["Ant-v5"]
-    own = [cell("table", "Ant-v5", "plus", seed, [random + share * (reference - random)]) for seed, share in
-           enumerate((0, 0, 0, 1))]  # fmt: skip
-    long_form.write(tmp_path / "plus_single.csv", own[:1])
-    lines = versions.table(own, tmp_path).splitlines()
-    assert len(lines) == 4  # two lines of heading, one former version, the current one
-    assert lines[-1] == f"| {versions.TODAY} | 4 | 0.25 | 0 (0 to 1) |"
 
 
 def test_the_committed_pairs_agree_with_the_file():

@@ -1,9 +1,9 @@
-"""Comparison of two variants of `plus` on the same seeds, from runs that are made by hand."""
+"""Comparison of variants and versions of `plus`, from runs that are made by hand."""
 
 import pytest
 from learning_cells import cell
 
-from benchmarks.learning import paired
+from benchmarks.learning import long_form, normalised, paired
 
 OWN = [1, 5, 10, 40, 80, 20, 70, 60, 100, 90]  # every 100 steps of 1,000; from 40 to 80 %: 40, 80, 20, 70, 60
 AVERAGE = [1, 5, 10, 60, 70, 80, 80, 85, 90, 95]
@@ -60,3 +60,14 @@ def test_the_norm_before_the_activation_is_compared_on_the_same_seed():
         "| E | after the activation | 1 | 54 | 20 | 0.2 | 90 |",
         "| E | before the activation | 1 | 75 | 60 | 0 | 95 |",
     ]
+
+
+def test_versions_are_compared_by_both_means(tmp_path):
+    """Scores 0, 0, 0, 1 have the mean 0.25 and the interquartile mean 0; one resample in 20 has three ones."""
+    random, reference = normalised.REFERENCES["Ant-v5"]
+    own = [cell("table", "Ant-v5", "plus", seed, [random + share * (reference - random)]) for seed, share in
+           enumerate((0, 0, 0, 1))]  # fmt: skip
+    long_form.write(tmp_path / "plus_single.csv", own[:1])
+    lines = paired.versions(own, tmp_path).splitlines()
+    assert len(lines) == 4  # two lines of heading, one former version, the current one
+    assert lines[-1] == f"| {paired.TODAY} | 4 | 0.25 | 0 (0 to 1) |"

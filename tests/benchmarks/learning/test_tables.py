@@ -181,3 +181,15 @@ def test_bars_show_final_returns(tmp_path):
     assert [text.get_text() for text in axes.texts] == ["none yet"]
     assert np.isclose(axes.texts[0].xy[1], 7)
     assert axes.get_title() == "E (2 seeds)"
+
+
+def test_returns_are_read_at_each_share_of_the_steps():
+    """The n-th of ten evaluations returns n (seed 0) or n + 2 (seed 1): 1 and 3 after a tenth, 10 and 12 at the end."""
+    cells = [cell("table", "E", "plus", seed, [n + 2 * seed for n in range(1, 11)]) for seed in (0, 1)]
+    head, _, row = tables.budget(cells).splitlines()
+    assert head == "| environment | recipe | after 100 | after 200 | after 400 | after 600 | after 1,000 |"
+    assert row == "| E | plus | 2 (1 to 3) | 3 (2 to 4) | 5 (4 to 6) | 7 (6 to 8) | 11 (10 to 12) |"
+
+
+def test_unfinished_runs_have_no_returns_after_shares():
+    assert tables.budget([cell("table", "E", "plus", 0, [1.0], asked=500)]) == "No runs of the study `table` yet."
