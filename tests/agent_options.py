@@ -49,6 +49,11 @@ PATHS = [
 ]
 DQN_PRESETS = tuple(env_id for env_id, preset in PRESETS.items() if preset.kind is DQNConfig)
 
+# An agent with few weights, not compiled; SGD has no slots, which are a third of the graph that Adam needs.
+TINY = {"hidden": (4,), "batch_size": 4, "optimizer": "sgd", "jit": False}
+# Makes no updates, whose graph takes longer to build than the networks.
+IDLE = TINY | {"learning_starts": 10_000}
+
 # For tests of the policy alone: without the optimiser's slots and target networks, half as much is built.
 WITHOUT_SLOTS_AND_TARGETS = {"optimizer": "sgd", "target": "online"}
 SMALL_UPDATE = {"critic_hidden": (4,), "critic_norm": None, **WITHOUT_SLOTS_AND_TARGETS}

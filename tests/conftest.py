@@ -191,6 +191,16 @@ def assert_golden(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
+def assert_close(actual, expected, name="", **tolerances):
+    """Check arrays, or all arrays of dicts, lists or tuples, by ``numpy.testing.assert_allclose``."""
+    if not isinstance(expected, (dict, list, tuple)):
+        np.testing.assert_allclose(actual, expected, err_msg=name, **tolerances)
+        return
+    assert len(actual) == len(expected)
+    for key in expected if isinstance(expected, dict) else range(len(expected)):
+        assert_close(actual[key], expected[key], f"{name} {key}", **tolerances)
+
+
 def relative_difference(one, other) -> float:
     """Return the largest difference of two lists of arrays, relative to the largest value of the second."""
     scale = max(np.abs(array).max() for array in other)

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from agent_options import IDLE
 from environments import Counting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ddpg import DDPG, Callback, DDPGConfig, evaluate
 
-CONFIG = DDPGConfig(hidden=(4,), learning_starts=1000, buffer_size=200, jit=False, optimizer="sgd")
+CONFIG = DDPGConfig(**IDLE, buffer_size=200)
 LENGTH = 7
 
 

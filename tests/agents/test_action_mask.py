@@ -5,6 +5,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
@@ -407,8 +408,7 @@ def after_updates(agent):
 @pytest.mark.parametrize("compiler", ["native", pytest.param("xla", marks=pytest.mark.slow)])
 def test_compiled_updates_are_those_of_tensorflow_op_by_op(compiler):
     one, other = (after_updates(agent_of(**options)) for options in ({"jit": True, "compiler": compiler}, {}))
-    for name, values in one.items():
-        np.testing.assert_allclose(values, other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_on_the_command_line(tmp_path, monkeypatch, steps, capsys):

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from agent_options import IDLE
 from environments import Counting
 from refusals import refuses
 
 from ddpg import DDPG, Callback, DDPGConfig, UsageError
 
-CONFIG = DDPGConfig(hidden=(4,), learning_starts=1_000, jit=False, optimizer="sgd")
+CONFIG = DDPGConfig(**IDLE)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ELSEWHERE, SHARED_CHANGES, assert_golden, relative_difference, without_the_change
+from conftest import ELSEWHERE, SHARED_CHANGES, assert_close, assert_golden, relative_difference, without_the_change
 from environments import Counting, Pixels, Shown
 from refusals import refuses
 
@@ -103,8 +103,7 @@ def test_placeholder_and_stop_gradient_are_bit_identical(box, session, initializ
     initialize()
     networks[1].set_network_params(networks[0].get_network_params())
     inputs = rng.normal(size=(16, 4)), rng.integers(0, 3, 16), rng.normal(size=(16, 1))
-    for one, other in zip(*(network.get_gradients(*inputs) for network in networks), strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(*(network.get_gradients(*inputs) for network in networks))
 
 
 # -- output_delta, on Q-networks and critics ------------------------------------------------------------
@@ -232,8 +231,7 @@ def test_native_updates_are_those_of_the_graph(options):
     for agent in agents:
         agent.update(9)
     expected, actual = (agent.get_parameters() for agent in agents)
-    for name, value in expected.items():
-        np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    assert_close(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 # -- the agent --------------------------------------------------------------------------------------------
@@ -334,8 +332,7 @@ def test_periodic_target_is_a_copy_every_interval():
         agent.update(1)
         before = agent.session.run(agent.q.target_variables)
         agent.update(4)
-        for one, other in zip(agent.session.run(agent.q.target_variables), before, strict=True):
-            np.testing.assert_array_equal(one, other)
+        np.testing.assert_equal(agent.session.run(agent.q.target_variables), before)
 
 
 def test_discrete_start_is_honoured():
@@ -403,8 +400,7 @@ def test_compiled_and_uncompiled_updates_on_images_agree():
     """Compilation must convert bytes to floats as well; convolutions are not compiled (test_images.py)."""
     config = SMALL.replace(network="mlp", hidden=(8,), batch_size=4, updates_per_call=3)
     expected, actual = (trained(config.replace(jit=jit), env=Pixels()).get_parameters() for jit in (False, True))
-    for name, value in expected.items():
-        np.testing.assert_allclose(actual[name], value, rtol=0, atol=1e-6, err_msg=name)
+    assert_close(actual, expected, rtol=0, atol=1e-6)
 
 
 def test_conv_needs_images(box, graph):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from agent_options import IDLE
 from environments import Counting
 from gymnasium.vector import SyncVectorEnv
 from refusals import refuses
@@ -9,10 +10,7 @@ from refusals import refuses
 from ddpg import DDPG, DDPGConfig
 from ddpg.errors import EnvironmentFault
 
-SMALL = DDPGConfig(
-    **{"hidden": (4,), "learning_starts": 1000, "buffer_size": 100, "jit": False, "noise": "ornstein_uhlenbeck"},
-    optimizer="sgd",
-)
+SMALL = DDPGConfig(**IDLE, buffer_size=100, noise="ornstein_uhlenbeck")
 
 
 def bad():

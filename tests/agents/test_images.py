@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from agent_options import PATHS
+from conftest import assert_close
 from gymnasium.wrappers import DtypeObservation
 from refusals import refuses
 
@@ -121,8 +122,7 @@ def test_compiled_updates_on_images_are_those_of_a_session(norm):
     for agent in agents:
         agent.learn(11)
         assert agent.num_updates == 3
-    for name, value in agents[1].get_parameters().items():
-        np.testing.assert_allclose(agents[0].get_parameters()[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+    assert_close(agents[0].get_parameters(), agents[1].get_parameters(), rtol=1e-4, atol=1e-5)
     after = agents[0].get_parameters()
     assert any(value.ndim == 4 and (value != before[name]).any() for name, value in after.items())
 
@@ -238,8 +238,7 @@ def test_every_gradient_path_learns_from_images(option, path, tmp_path):
         agent.learn(12)
         assert agent.num_updates == 4
     for agent in agents[1:]:
-        for name, value in agents[0].get_parameters().items():
-            np.testing.assert_allclose(agent.get_parameters()[name], value, atol=1e-5, err_msg=name)
+        assert_close(agent.get_parameters(), agents[0].get_parameters(), atol=1e-5)
     agents[0].save(tmp_path / "saved")
     image = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
     loaded = DDPG.load(tmp_path / "saved")
@@ -287,8 +286,7 @@ def test_an_agent_learns_from_shifted_images_and_a_resumed_one_continues_with_th
     for agent in (one, loaded):
         agent.learn(5)
     assert loaded.num_updates == one.num_updates > 6
-    for name, value in one.get_parameters().items():
-        np.testing.assert_array_equal(loaded.get_parameters()[name], value, err_msg=name)
+    np.testing.assert_equal(loaded.get_parameters(), one.get_parameters())
 
 
 @pytest.mark.slow
@@ -316,8 +314,7 @@ def test_all_learners_get_the_same_shifted_images(options):
     assert any((value != weights[name]).any() for name, value in plain.get_parameters().items())
     for agent in agents[1:]:
         assert agent.generators["replay"].bit_generator.state == agents[0].generators["replay"].bit_generator.state
-        for name, value in agents[0].get_parameters().items():
-            np.testing.assert_allclose(agent.get_parameters()[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+        assert_close(agent.get_parameters(), agents[0].get_parameters(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -348,16 +345,14 @@ def test_an_actor_on_the_critics_convolutions_with_every_learner_checkpoint_and_
     assert not any("actor" in name for name in kernels)
     assert all((weights[name] != before[name]).any() for name in weights if name.endswith("/W:0"))
     for agent in agents[1:]:
-        for name, value in weights.items():
-            np.testing.assert_allclose(agent.get_parameters()[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+        assert_close(agent.get_parameters(), weights, rtol=1e-4, atol=1e-5)
     image = np.random.default_rng(0).integers(0, 256, (8, 7), dtype=np.uint8)
     native = agents[1]
     loaded = DDPG.load(native.save(tmp_path / "saved"), Screen((8, 7), discrete=False))
     np.testing.assert_array_equal(loaded.predict(image)[0], native.predict(image)[0])
     for agent in (native, loaded):
         agent.update(3)
-    for name, value in native.get_parameters().items():
-        np.testing.assert_array_equal(loaded.get_parameters()[name], value, err_msg=name)
+    np.testing.assert_equal(loaded.get_parameters(), native.get_parameters())
     np.testing.assert_allclose(  # by compiled code, whose copy of the encoder is that of the last update
         native.policy(image[None].astype(np.float32)),
         native.policy._other(image[None].astype(np.float32)),

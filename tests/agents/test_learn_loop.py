@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from agent_options import TINY
 from environments import Counting, ReusingVector
 from gymnasium.vector import AutoresetMode
 from refusals import refuses
@@ -11,9 +12,7 @@ from refusals import refuses
 from ddpg import DDPG, Callback, DDPGConfig
 from ddpg.errors import EnvironmentFault
 
-SMALL = DDPGConfig(
-    hidden=(4,), batch_size=4, learning_starts=0, updates_per_call=2, buffer_size=50, jit=False, optimizer="sgd"
-)
+SMALL = DDPGConfig(**TINY, learning_starts=0, updates_per_call=2, buffer_size=50)
 LIMIT = 20  # seconds for a wait that takes milliseconds
 
 

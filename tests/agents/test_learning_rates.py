@@ -5,13 +5,12 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
 from ddpg.policies.schedules import SCHEDULES
 
-SMALL = DDPGConfig(
-    hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=5, buffer_size=100, jit=False, optimizer="sgd"
-)
+SMALL = DDPGConfig(**TINY, learning_starts=10, updates_per_call=5, buffer_size=100)
 
 
 def rates(agent):

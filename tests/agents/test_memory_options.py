@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
 from environments import Counting, ReusingVector
 from gymnasium.vector import AutoresetMode
 from refusals import refuses
@@ -13,15 +14,7 @@ from ddpg.interaction.transitions import Transitions
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 ACTIONS = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
 SMALL = DDPGConfig(
-    hidden=(4,),
-    batch_size=8,
-    learning_starts=4,
-    updates_per_call=4,
-    buffer_size=40,
-    gamma=0.5,
-    jit=False,
-    optimizer="sgd",
-    target="online",
+    **TINY | {"batch_size": 8}, learning_starts=4, updates_per_call=4, buffer_size=40, gamma=0.5, target="online"
 )
 
 

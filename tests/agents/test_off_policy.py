@@ -1,6 +1,7 @@
 """Loading an agent from a checkpoint or a run directory."""
 
 import pytest
+from agent_options import TINY
 from gymnasium.spaces import Box, Discrete
 from refusals import refuses
 
@@ -8,7 +9,7 @@ from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 from ddpg.agents.off_policy import agent_for, load_agent
 
 BOX = Box(-1, 1, (2,))
-SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 16, "jit": False, "optimizer": "sgd"}
+SMALL = TINY | {"buffer_size": 16}
 
 
 @pytest.fixture(scope="module")

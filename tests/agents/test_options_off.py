@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import assert_close
 from plain_runs import ACTIONS, RUNS, SMALL, STEPS, Swing, run
 
 from ddpg import DDPG, DDPGConfig
@@ -31,8 +32,7 @@ def test_same_seed_same_numbers_as_before(name, jit):
         before = {what: stored[f"{name}/{what}"] for what in ("actions", "weights")}
     now = run(name, jit=jit)
     assert len(now["actions"]) == STEPS
-    for what, values in before.items():
-        np.testing.assert_allclose(now[what], values, rtol=0, atol=2e-6, err_msg=what)
+    assert_close(now, before, rtol=0, atol=2e-6)
 
 
 def test_disabled_options_have_no_variables():

@@ -6,6 +6,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from refusals import refuses
 
@@ -14,9 +15,7 @@ from ddpg.policies.exploration import BoxExploration
 from ddpg.policies.noise import GaussianNoise
 from ddpg.policies.schedules import factor_of
 
-SMALL = DDPGConfig(
-    hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=1, buffer_size=100, jit=False, optimizer="sgd"
-)
+SMALL = DDPGConfig(**TINY, learning_starts=10, updates_per_call=1, buffer_size=100)
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
 

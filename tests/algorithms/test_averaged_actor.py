@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from agent_options import WITHOUT_SLOTS_AND_TARGETS
 from agents_by_driver import BOX, DRIVERS
+from conftest import assert_close
 
 import ddpg
 from ddpg.policies.network_policy import SessionPolicy
@@ -91,8 +92,7 @@ def test_it_follows_the_actor(variant, driver):
     for made, (actors, found) in enumerate(seen):
         if made and made % delay == 0:
             expected = [old + (new - old) / 5 for old, new in zip(expected, actors, strict=True)]
-        for array, average in zip(expected, found, strict=True):
-            np.testing.assert_allclose(average, array, rtol=1e-5 * bool(made), atol=1e-7 * bool(made))
+        assert_close(found, expected, rtol=1e-5 * bool(made), atol=1e-7 * bool(made))
     assert any((one != other).any() for one, other in zip(expected, seen[-1][0], strict=True))
 
 
@@ -104,8 +104,7 @@ def test_learning_is_bit_identical_without_it(variant, driver):
     off = agent_with(**VARIANTS[variant] | DRIVERS[driver])
     off.update(6)
     without = off.get_parameters()
-    for name, value in without.items():
-        np.testing.assert_array_equal(value, parameters[name], err_msg=name)
+    np.testing.assert_equal({name: parameters[name] for name in without}, without)
     assert parameters.keys() - without.keys() == of_average
 
 

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import assert_close
 from refusals import refuses
 
 from ddpg import DDPG, ActorNetwork, DDPGConfig, UsageError, mlp
@@ -177,8 +178,7 @@ def test_a_custom_mean_square_equals_the_built_in_one(session, initialize, rng):
     initialize()
     own.set_network_params(supplied.get_network_params())
     inputs = rng.normal(size=(4, 2)), rng.normal(size=(4, 1)), rng.normal(size=(4, 1))
-    for one, other in zip(own.get_gradients(*inputs), supplied.get_gradients(*inputs), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
+    assert_close(own.get_gradients(*inputs), supplied.get_gradients(*inputs), rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["train", "get_gradients"])

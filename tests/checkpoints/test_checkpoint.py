@@ -239,15 +239,13 @@ def test_a_loaded_agent_equals_the_saved_one(tmp_path, config):
     before, after = state(agent), state(loaded)
     assert any("Adam" in name for name in before)
     assert any("ExponentialMovingAverage" in name for name in before)
-    for name, value in before.items():
-        np.testing.assert_array_equal(after[name], value)
+    np.testing.assert_equal(after, before)
     observations = np.random.default_rng(0).normal(size=(9, 2))
     np.testing.assert_array_equal(loaded.predict(observations)[0], agent.predict(observations)[0])
     agent.update(7)
     loaded.update(7)
     after = state(loaded)
-    for name, value in state(agent).items():
-        np.testing.assert_array_equal(after[name], value)
+    np.testing.assert_equal(after, state(agent))
 
 
 @pytest.fixture(scope="module")

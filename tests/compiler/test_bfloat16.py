@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import assert_close
 from emulated_amx import emulated
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,8 +107,7 @@ def test_several_threads_compute_the_same_products(layout, precision, instructio
         pytest.skip("AMX's alone")
     pairs = arrays_of([(97, 7, 33), (7, 40, 5), (2, 3, 4)], layout, lambda shape: rng.normal(size=shape))
     alone, shared = (compiled_products(pairs, layout, workers, precision=precision) for workers in (1, 3))
-    for one, other in zip(alone, shared, strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(alone, shared)
 
 
 @pytest.mark.skipif(not jit.host_registers().amx, reason="this processor has no AMX, or the system does not permit it")
@@ -213,8 +213,7 @@ def test_a_compiled_update_equals_the_interpreter(precision, instructions, sessi
     expected, values = results[precision]
     assert found == pytest.approx(expected, rel=1e-5)
     assert (abs(found / results["float32"][0] - 1) < 1e-4) == (precision == "bfloat16x3")
-    for one, other in zip(compiled.values, values, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-6)
+    assert_close(compiled.values, values, rtol=1e-3, atol=1e-6)
 
 
 def module_text(precision, monkeypatch, amx=False):

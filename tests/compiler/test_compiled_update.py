@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import assert_close
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from refusals import refuses
@@ -33,12 +34,6 @@ def compiled_and_session(session, metrics, fields, arrays, updates=1):
     feeds = dict(zip(fields.values(), arrays, strict=True))
     expected = np.mean([session.run(metrics, feeds) for _ in range(updates)], axis=0)
     return (means, [value.copy() for value in kernel.values]), (expected, session.run(variables))
-
-
-def assert_close(ours, theirs, tolerance=2e-6):
-    np.testing.assert_allclose(ours[0], theirs[0], rtol=tolerance, atol=tolerance)
-    for one, other in zip(ours[1], theirs[1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 FUNCTIONS = {
@@ -233,7 +228,7 @@ def test_clip_by_global_norm(session, values, longest):
     clipped, norm = tf.clip_by_global_norm([x, y], longest)
     metrics = [*(tf.reduce_sum(gradient * tf.range(7.0)) for gradient in clipped), norm]
     ours, theirs = compiled_and_session(session, metrics, {"x": x, "y": y}, values)
-    assert_close(ours, theirs, 5e-6)
+    assert_close(ours, theirs, rtol=5e-6, atol=5e-6)
     assert 1 < theirs[0][2] < 100
     ours, _ = compiled_and_session(session, metrics, {"x": x, "y": y}, (values[0], np.full((5, 7), np.inf, np.float32)))
     assert np.isnan(ours[0][:2]).all()
@@ -259,7 +254,7 @@ def test_reductions_and_broadcasts(session, values):
         tf.reduce_sum(tf.split(tf.concat([x, y], 1), 2, axis=1)[1] * tf.range(7.0)),
     ]
     ours, theirs = compiled_and_session(session, metrics, {"x": x, "y": y}, values)
-    assert_close(ours, theirs, 5e-6)
+    assert_close(ours, theirs, rtol=5e-6, atol=5e-6)
 
 
 @pytest.mark.parametrize("shape", [[], [1], [5, 1, 1], [1, 4, 3], [1, 1, 1], [5, 4, 3]])
@@ -268,7 +263,7 @@ def test_broadcasting_in_three_dimensions(session, rng, shape):
     metrics = [tf.reduce_sum(tf.square(x * y)), tf.reduce_sum(tf.math.squared_difference(y, x))]
     arrays = [rng.standard_normal(given).astype(np.float32) for given in ((5, 4, 3), shape)]
     ours, theirs = compiled_and_session(session, metrics, {"x": x, "y": y}, arrays)
-    assert_close(ours, theirs, 5e-6)
+    assert_close(ours, theirs, rtol=5e-6, atol=5e-6)
 
 
 @pytest.mark.parametrize("level", [0.0, 300.0, -300.0])
@@ -284,7 +279,7 @@ def test_softmax_and_cross_entropy(session, values, level):
         *(tf.reduce_sum(weights * gradient) for gradient in tf.gradients(losses, [x, y])),
     ]
     ours, theirs = compiled_and_session(session, metrics, {"x": x, "y": y}, values)
-    assert_close(ours, theirs, 1e-5)
+    assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_softmax_propagates_nan(graph):
@@ -364,7 +359,7 @@ def test_optimizers_and_averages(session, values, name):
     with tf.control_dependencies([move]):
         metrics = [tf.identity(loss)]
     ours, theirs = compiled_and_session(session, metrics, {"x": x}, values[:1], updates=3)
-    assert_close(ours, theirs)
+    assert_close(ours, theirs, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 1), (3, 2, 2), (3, 1, 1)])
@@ -486,7 +481,7 @@ def test_a_metric_is_the_variable_at_the_time_of_its_read(session):
     with tf.control_dependencies([before]), tf.control_dependencies([total.assign_add(tf.reduce_sum(x))]):
         after = total.read_value()
     ours, theirs = compiled_and_session(session, [before, after], {"x": x}, [np.ones((2, 1), np.float32)], updates=3)
-    assert_close(ours, theirs)
+    assert_close(ours, theirs, rtol=2e-6, atol=2e-6)
     assert list(ours[0]) == [2, 4]
 
 

@@ -88,8 +88,7 @@ def test_blocks_and_threads_change_no_bit(padding, monkeypatch):
     whole = case.compiled()
     for at_once, workers in ((1, 1), (200, 1), (1000, 1), (1000, 2), (2**20, 3)):
         monkeypatch.setattr(codegen_convolution, "PATCHES_AT_ONCE", at_once)
-        for ours, expected in zip(case.compiled(workers), whole, strict=True):
-            np.testing.assert_array_equal(ours, expected, err_msg=f"{at_once} {workers}")
+        np.testing.assert_equal(case.compiled(workers), whole)
 
 
 @pytest.mark.parametrize("workers", [3, pytest.param(2, marks=pytest.mark.slow)])

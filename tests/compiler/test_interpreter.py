@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import assert_close
 
 from ddpg.compiler import codegen_elementwise
 from ddpg.compiler.compiled_update import CompiledUpdate
@@ -119,8 +120,7 @@ def test_compiled_updates_equal_the_interpreter(
         means, _ = compiled.run(1, [array[None] for array in minibatch.values()])
         results = interpret(program, outputs, minibatch, expected)
         np.testing.assert_allclose(means, [float(result[0, 0]) for result in results], rtol=1e-5, atol=1e-6)
-        for value, reference in zip(compiled.values, expected, strict=True):
-            np.testing.assert_allclose(value, reference, rtol=1e-4, atol=1e-5)
+        assert_close(compiled.values, expected, rtol=1e-4, atol=1e-5)
     assert_dump_shows_every_stage(tmp_path / "update-0")
 
 

@@ -88,5 +88,4 @@ def test_delayed_threads_change_no_result(name, workers, monkeypatch):
         metrics = agent.update(6)
         ends.append([*metrics.values(), *(array for array in compiled.values)])
     assert compiled.workers == workers
-    for one, other in zip(*ends, strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(*ends)

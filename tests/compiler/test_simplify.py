@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import assert_close
 
 from ddpg.compiler import compiled_update
 from ddpg.compiler.compiled_update import CompiledUpdate
@@ -25,8 +26,7 @@ def assert_same(program, outputs, fields, variables=()):
     new, news = simplified(program, outputs)
     before, after = ([np.array(value) for value in variables] for _ in range(2))
     expected, found = interpret(program, outputs, fields, before), interpret(new, news, fields, after)
-    for one, other in zip([*expected, *before], [*found, *after], strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal([*expected, *before], [*found, *after])
     return new, news
 
 
@@ -85,10 +85,9 @@ def test_rows_of_zeros_are_neither_multiplied_nor_summed(program, rng):
     fields = {"g": rng.normal(size=(3, 2)), "h": rng.normal(size=(7, 5)), "v": rng.normal(size=(1, 5))}
     new, news = simplified(program, outputs)
     variable = rng.normal(size=(5, 2)).astype(np.float32)
-    for one, other in zip(
-        interpret(program, outputs, fields, [variable]), interpret(new, news, fields, [variable]), strict=True
-    ):
-        np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-6)
+    assert_close(
+        interpret(new, news, fields, [variable]), interpret(program, outputs, fields, [variable]), rtol=1e-6, atol=1e-6
+    )
     assert computed(new, news, "matmul") == [(3, 5), (5, 2)]
     assert computed(new, news, "concat") == []
     assert computed(new, news, "pad") == [(7, 5)]
@@ -127,8 +126,7 @@ def test_a_product_of_which_only_sums_are_read_is_not_computed(program, rng):
     new, news = simplified(program, outputs)
     variable = rng.normal(size=(4, 6)).astype(np.float32)
     expected, found = (interpret(p, o, fields, [variable]) for p, o in ((program, outputs), (new, news)))
-    for one, other in zip(expected, found, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
+    assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert sorted(computed(program, outputs, "matmul")) == [(4, 6), (9, 4)]
     assert computed(new, news, "matmul") == [(4, 6)]
 
@@ -188,8 +186,7 @@ def run(workers, arrays):
 def test_a_compiled_joint_pass_equals_a_sessions(workers, rng):
     arrays = [rng.normal(size=(12, size)).astype(np.float32) for size in (5, 3)]
     found, expected = run(workers, arrays)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+    assert_close(found, expected, rtol=2e-5, atol=2e-5)
 
 
 def test_compiled_the_original_program_differs_by_rounding_alone(rng, monkeypatch):

@@ -6,6 +6,7 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import IDLE
 from environments import Counting
 from refusals import lacking, refuses
 
@@ -65,7 +66,7 @@ def test_misspelt_keywords_name_the_nearest_one():
 
 @pytest.fixture(scope="module")
 def agent():
-    return DDPG(Counting(3), DDPGConfig(hidden=(4,), learning_starts=1_000, jit=False, optimizer="sgd"), seed=0)
+    return DDPG(Counting(3), DDPGConfig(**IDLE), seed=0)
 
 
 @pytest.mark.parametrize("name", [*name_hints.LEARN, "progress"])

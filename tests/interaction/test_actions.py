@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from conftest import assert_close
 from environments import Aiming
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
@@ -122,8 +123,7 @@ def test_parameterised_actions_are_in_the_space_and_convert_back(rows, space):
         assert space.contains(one)
         again = unbatch(actions.to_env(actions.to_flat(one)))
         assert again[0] == one[0]
-        for left, right in zip(_numbers(again), _numbers(one), strict=True):
-            np.testing.assert_allclose(left, right, atol=1e-5)
+        assert_close(_numbers(again), _numbers(one), atol=1e-5)
     assert space.contains(unbatch(batch))
 
 

@@ -8,6 +8,8 @@ import fake_envpool
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
+from conftest import assert_close
 from environments import transition_rows
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from refusals import refuses
@@ -36,13 +38,6 @@ def collect(env, steps, seed=0, shift=0.0):
         ]
         episodes += step.episodes
     return found, episodes
-
-
-def assert_equal_rows(some, others):
-    assert len(some) == len(others)
-    for one, other in zip(some, others, strict=True):
-        for part, same in zip(one, other, strict=True):
-            np.testing.assert_array_equal(part, same)
 
 
 # -- with the fake -----------------------------------------------------------------------------------------
@@ -74,9 +69,7 @@ def test_transitions_equal_those_of_gymnasiums_vector(fake):
 
     own = Seeded([lambda: gym.make("Pendulum-v1", max_episode_steps=7)] * 3)
     expected, expected_episodes = collect(own, 20)
-    for one_row, other in zip(rows, expected, strict=True):
-        for part, same in zip(one_row, other, strict=True):
-            np.testing.assert_allclose(part, same, rtol=1e-6)
+    assert_close(rows, expected, rtol=1e-6)
     assert [episode[1:] for episode in episodes] == [episode[1:] for episode in expected_episodes]
     assert len(rows) == 3 * (20 - 2)  # the two steps in which each environment resets give no transitions
 
@@ -205,7 +198,7 @@ def test_the_env_runner_refuses_a_raw_envpool_vector(fake):
 
 def test_an_agent_learns_with_an_envpool_vector(fake):
     env = EnvPoolVector("Pendulum-v1", 2, like=gym.make("Pendulum-v1", max_episode_steps=10))
-    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=8, updates_per_call=4, jit=False, optimizer="sgd")
+    config = DDPGConfig(**TINY, learning_starts=8, updates_per_call=4)
     agent = DDPG(env, config, seed=0).learn(60)
     stored = agent.replay.arrays()
     assert len(agent.replay) == agent.num_timesteps >= 60
@@ -252,7 +245,7 @@ def test_pendulum_equals_gymnasiums_and_no_transition_crosses_a_reset(envpool):
 def test_the_number_of_threads_does_not_change_results(envpool):
     some, _ = collect(EnvPoolVector("Pendulum-v1", 16, num_threads=1), 220, seed=7)
     others, _ = collect(EnvPoolVector("Pendulum-v1", 16, num_threads=4), 220, seed=7)
-    assert_equal_rows(some, others)
+    np.testing.assert_equal(some, others)
     differing, _ = collect(EnvPoolVector("Pendulum-v1", 16), 1, seed=8)
     assert not {tuple(row[2]) for row in differing} & {tuple(row[2]) for row in some[:16]}
 

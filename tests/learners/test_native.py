@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from agents_by_driver import filled
+from conftest import assert_close
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -106,8 +107,7 @@ def test_the_results_are_those_of_the_uncompiled_graph(options):
     assert isinstance(native.updater.learner, NativeLearner)
     for name, value in expected.items():
         assert metrics[name] == pytest.approx(value, rel=1e-4, abs=1e-6)
-    for one, other in zip(weights(native), weights(plain), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=2e-5)
+    assert_close(weights(native), weights(plain), rtol=1e-3, atol=2e-5)
 
 
 @pytest.fixture(scope="module")
@@ -196,8 +196,7 @@ def test_a_loaded_agent_makes_the_same_updates_as_the_saved_one(delayed, tmp_pat
     assert (loaded.policy(np.ones((1, 3), np.float32)) != before).any()
     agent.update(1)
     agent.update(4), loaded.update(4)
-    for one, other in zip(weights(agent), weights(loaded), strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(weights(agent), weights(loaded))
 
 
 def test_an_update_by_several_threads(agent):
@@ -207,8 +206,7 @@ def test_an_update_by_several_threads(agent):
     shared.generators["replay"].bit_generator.state = one.generators["replay"].bit_generator.state
     one.update(5), shared.update(5)
     assert [agent.updater.learner.workers for agent in (one, shared)] == [1, 3]
-    for ours, theirs in zip(weights(one), weights(shared), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    assert_close(weights(one), weights(shared), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

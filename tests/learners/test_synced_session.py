@@ -72,8 +72,7 @@ def test_such_variables_of_a_custom_network_stay_separate(options):
     )
     assert (gain != bias).any()
     agent.set_parameters(before)
-    for name, value in agent.get_parameters().items():
-        np.testing.assert_array_equal(value, before[name], name)
+    np.testing.assert_equal(agent.get_parameters(), before)
 
 
 def test_a_run_waits_for_the_holder_of_the_lock(graph):

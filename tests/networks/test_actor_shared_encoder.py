@@ -71,8 +71,7 @@ def test_an_actor_reads_convolutions_that_only_the_critics_loss_trains(networks,
         assert tf.gradients(actions, others) == [None] * len(others)
     before = critic.get_network_params()
     actor.train(STATES, np.ones((2, 1)))
-    for value, unchanged in zip(critic.get_network_params(), before, strict=True):
-        np.testing.assert_array_equal(value, unchanged)
+    np.testing.assert_equal(critic.get_network_params(), before)
     assert (actor.get_network_params()[0] != 2 * HEAD).any()
     critic.train(STATES, np.ones((2, 1)), np.full((2, 1), 5.0))
     assert (critic.get_network_params()[0] != before[0]).all()

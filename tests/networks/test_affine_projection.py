@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from agents_by_driver import BOX, DRIVERS, agent_with
+from conftest import assert_close
 from refusals import refuses
 
 from ddpg import DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, QNetwork, UsageError, conv, mlp
@@ -71,8 +72,7 @@ def test_each_norm_is_scaled_separately_and_zeros_stay(session):
         **{"norm_0/gamma": [0.6 * 2**0.5, 0.0], "norm_0/beta": [0.0, 0.8 * 2**0.5]},
         **{"norm_1/gamma": [0.0] * 3, "norm_1/beta": [0.0] * 3},
     }
-    for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-6, atol=1e-9, err_msg=name)
+    assert_close({name: found[name] for name in expected}, expected, rtol=1e-6, atol=1e-9)
 
 
 def three_updates(agent):

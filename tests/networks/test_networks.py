@@ -46,8 +46,7 @@ def test_target_starts_as_a_copy_moves_by_tau_and_syncs(observation_space, actio
     critic = critic_of(observation_space, action_space, network=mlp((8,)), tau=0.25)
     initialize()
     start = session.run(critic.variables)
-    for shadow, variable in zip(session.run(critic.target_variables), start, strict=True):
-        np.testing.assert_array_equal(shadow, variable)
+    np.testing.assert_equal(session.run(critic.target_variables), start)
     critic.set_network_params([value + 1 for value in critic.get_network_params()])
     critic.update_target_network()
     for shadow, value in zip(session.run(critic.target_variables), start, strict=True):
@@ -69,8 +68,7 @@ def test_wrong_shape_sets_nothing(observation_space, action_space, session, init
     arrays[0][0, 0] = np.nan
     with refuses(UsageError, "nan"):
         actor.set_network_params(arrays)
-    for one, other in zip(actor.get_network_params(), before, strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(actor.get_network_params(), before)
 
 
 @pytest.mark.slow
@@ -148,8 +146,7 @@ def test_batch_norm_modes_and_target_statistics(observation_space, action_space,
     critic.predict(states, actions)
     critic.predict_target(states, actions)
     critic.action_gradients(states, actions)
-    for one, other in zip(session.run(moving), before, strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(session.run(moving), before)
     critic.train(states, actions, np.zeros((32, 1)))
     after = session.run(moving)
     np.testing.assert_allclose(after[0], 0.1 * states.mean(axis=0), rtol=1e-4)  # decay 0.9, from 0

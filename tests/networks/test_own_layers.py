@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from agents_by_driver import filled
+from conftest import assert_close
 from refusals import refuses
 
 import ddpg
@@ -118,8 +119,7 @@ def test_dropout_is_inactive(options, tmp_path):
         agent.update(4)
         with agent.session.as_default():
             learned.append([*agent.actor.get_network_params(), *agent.critic.get_network_params()])
-    for ours, theirs in zip(*learned, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+    assert_close(*learned, rtol=1e-5, atol=1e-7)
     after = dropped.get_parameters()
     integers = {name for name, value in after.items() if value.dtype.kind in "iu"}
     assert len(integers) == 2
@@ -371,5 +371,4 @@ def test_weight_decay_of_gathered_rows_equals_that_of_a_product():
         agent.update(4)
         with agent.session.as_default():
             found.append(agent.actor.get_network_params())
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    assert_close(*found, rtol=1e-5, atol=1e-7)

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from agent_options import TINY
 from environments import Counting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from refusals import refuses
@@ -16,14 +17,7 @@ from ddpg.policies.exploration import GROWTH, INTERVAL, PerturbedExploration
 from ddpg.policies.noise import PARAMETER_NOISE
 
 CONFIG = DDPGConfig(
-    hidden=(4,),
-    learning_starts=0,
-    updates_per_call=10_000,
-    noise_scale=0.0,
-    parameter_noise=0.3,
-    optimizer="sgd",
-    target="online",
-    jit=False,
+    **TINY, learning_starts=0, updates_per_call=10_000, noise_scale=0.0, parameter_noise=0.3, target="online"
 )
 
 
@@ -107,8 +101,7 @@ def test_sigma_perturbs_weights_but_not_norm_parameters():
     assert len(deltas) > 1000
     assert deltas.std() == pytest.approx(0.1, rel=0.1)
     assert abs(deltas.mean()) < 0.01
-    for one, other in zip(before, agent.policy.program.parameters(), strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(before, agent.policy.program.parameters())
 
 
 def test_the_perturbed_policy_acts_and_a_seed_repeats_it():
@@ -139,8 +132,7 @@ def test_sigma_is_saved(tmp_path):
     for one in (agent, loaded):
         one.env.episode = -1  # part of its observations
         one.learn(70)
-    for name, array in agent.replay.arrays().items():
-        np.testing.assert_array_equal(loaded.replay.arrays()[name], array)
+    np.testing.assert_equal(loaded.replay.arrays(), agent.replay.arrays())
     without = DDPG.load(tmp_path / "saved", Counting(7), config=CONFIG.replace(parameter_noise=0.0))
     assert without.learn(7).num_timesteps == 7 * 17
 

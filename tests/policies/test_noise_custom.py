@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import pytest
+from agent_options import TINY
 from environments import Counting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from refusals import refuses
@@ -12,7 +13,7 @@ from ddpg import DDPG, DDPGConfig, OrnsteinUhlenbeckNoise, UsageError
 from ddpg.checkpoints import checkpoint
 from ddpg.policies.noise import make_noise
 
-CONFIG = DDPGConfig(hidden=(4,), learning_starts=0, updates_per_call=10_000, jit=False, optimizer="sgd")
+CONFIG = DDPGConfig(**TINY, learning_starts=0, updates_per_call=10_000)
 
 
 class Counted:

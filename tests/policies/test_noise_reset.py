@@ -5,6 +5,7 @@ x′ = (1 − θ)x + σz, and give the noise that the other agent must have.
 """
 
 import numpy as np
+from agent_options import TINY
 from environments import Counting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -12,14 +13,7 @@ from ddpg import DDPG, DDPGConfig, evaluate
 
 STEPS, DECAY = 12, 1 - 0.15
 CONFIG = DDPGConfig(
-    hidden=(8,),
-    noise="ornstein_uhlenbeck",
-    noise_scale=0.05,
-    learning_starts=0,
-    updates_per_call=1000,
-    jit=False,
-    optimizer="sgd",
-    target="online",
+    **TINY, noise="ornstein_uhlenbeck", noise_scale=0.05, learning_starts=0, updates_per_call=1000, target="online"
 )
 
 

@@ -128,8 +128,7 @@ def test_a_restored_memory_draws_what_the_saved_one_draws(rng, capacity):
     for a, b in zip((buffer, sampler), (other_buffer, other), strict=True):
         one, another = a.state(), b.state()
         if capacity == 5:
-            for name, array in one.items():
-                np.testing.assert_array_equal(array, another[name])
+            np.testing.assert_equal(one, another)
     assert sampler.state()["priorities"][buffer.newest(5)].tolist() == (
         other.state()["priorities"][other_buffer.newest(5)].tolist()
     )

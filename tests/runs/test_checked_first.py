@@ -10,6 +10,7 @@ import faulty_envs
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
 from environments import Counting, Still
 from gymnasium.vector import SyncVectorEnv
 from refusals import lacking, refuses
@@ -24,7 +25,7 @@ from ddpg.runs.run_directory import read_config
 from ddpg.runs.saved_policy import SavedPolicy
 from ddpg.runs.tables import read_table
 
-SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False, optimizer="sgd")
+SMALL = DDPGConfig(**TINY, learning_starts=20, updates_per_call=4)
 IDLE = SMALL.replace(learning_starts=1000)  # makes no updates, whose graph takes longer to build than the rest
 
 

@@ -8,6 +8,8 @@ import fake_minari
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
+from conftest import assert_close
 from fake_minari import BOX, Episode
 from refusals import refuses
 
@@ -18,7 +20,7 @@ from ddpg.runs import dataset as datasets
 from ddpg.runs.dataset import KEYS, fill
 
 SPACES = gym.spaces.Box(-9, 9, (3,), np.float32), gym.spaces.Box(-2, 4, (2,), np.float32)
-SMALL = DDPGConfig(hidden=(4,), batch_size=4, jit=False, buffer_size=20, optimizer="sgd")
+SMALL = DDPGConfig(**TINY, buffer_size=20)
 
 
 def arrays(**changes):
@@ -91,8 +93,7 @@ def test_the_replay_memory_of_a_run_as_a_data_set(tmp_path):
     del in_env_units["position"]
     np.savez(tmp_path / "units.npz", **in_env_units)
     second.remember(*load_dataset(tmp_path / "units.npz"))
-    for name, array in second.replay.arrays().items():
-        np.testing.assert_allclose(array, memory[name], rtol=1e-6, atol=1e-6, err_msg=name)
+    assert_close(second.replay.arrays(), memory, rtol=1e-6, atol=1e-6)
     load_dataset(write_archive(tmp_path / "places.npz", position=np.zeros((4, 3))))  # further arrays are ignored
 
 

@@ -5,6 +5,7 @@ import json
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
 from hypothesis import example, given
 from hypothesis import strategies as st
 from refusals import lacking, refuses
@@ -21,7 +22,7 @@ from ddpg.runs.listing import list_runs, runs_text
 from ddpg.runs.rendering_process import RenderingProcess
 from ddpg.runs.tables import read_table
 
-CONFIG = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, optimizer="sgd", jit=False, buffer_size=1000)
+CONFIG = DDPGConfig(**TINY, learning_starts=4, buffer_size=1000)
 BRIEF = {"total_timesteps": 24, "evaluation_interval": 24, "evaluation_episodes": 2, "seed": 1, "progress_bar": False}
 LIGHT = {"g": 5.0, "max_episode_steps": 6}  # Pendulum's usual ones are 10 m/s² and 200
 

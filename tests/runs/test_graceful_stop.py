@@ -16,7 +16,7 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
-from agent_options import WITHOUT_SLOTS_AND_TARGETS
+from agent_options import TINY
 from environments import Walk
 from full_disk import files_no_larger_than
 from refusals import refuses
@@ -31,14 +31,7 @@ from ddpg.runs import recorder, run_directory, run_loop, signals
 from ddpg.runs.tables import CSVTable, read_table
 
 CONFIG = DDPGConfig(
-    hidden=(4,),
-    batch_size=4,
-    learning_starts=20,
-    updates_per_call=3,
-    updates_per_step=0.7,
-    buffer_size=90,
-    jit=False,
-    **WITHOUT_SLOTS_AND_TARGETS,
+    **TINY, learning_starts=20, updates_per_call=3, updates_per_step=0.7, buffer_size=90, target="online"
 )
 RUN = {"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation_episodes": 2, "progress_bar": False}
 

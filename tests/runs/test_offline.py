@@ -7,6 +7,7 @@ import signal
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
 from environments import Counting
 from refusals import refuses
 from remains import Killed, assert_same, saved, what_is_left
@@ -42,19 +43,9 @@ if "OfflineChoice-v0" not in gym.registry:
     gym.register("OfflineChoice-v0", lambda **_: Counting(7, action_space=choices), disable_env_checker=True)
 
 CONFIG = DDPGConfig(
-    hidden=(4,),
-    batch_size=4,
-    learning_starts=0,
-    updates_per_call=6,
-    updates_per_step=0.5,
-    jit=False,
-    optimizer="sgd",
-    target="online",
-    bc_alpha=2.5,
-    normalize_observations=True,
-    learning_rate_schedule="linear",
-    prioritised="proportional",
-    n_steps=2,
+    **TINY,
+    **{"learning_starts": 0, "updates_per_call": 6, "updates_per_step": 0.5, "target": "online", "bc_alpha": 2.5},
+    **{"normalize_observations": True, "learning_rate_schedule": "linear", "prioritised": "proportional", "n_steps": 2},
 )
 # Half of each minibatch comes from the data, the ring overwrites some of them, and the cloning weight decreases.
 MIXED = CONFIG.replace(
@@ -133,9 +124,7 @@ def test_an_offline_run_equals_remember_and_update(offline, data):
         agent.update(count)
     expected = agent.get_parameters()
     found = saved(offline)[1]["variables"]
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    np.testing.assert_equal(found, expected)
 
 
 def killed_at(monkeypatch, updates):
@@ -214,9 +203,7 @@ def test_data_replace_the_random_steps(fine_tuned, data, tmp_path):
     (manifest, groups), (usual, expected) = saved(run), saved(fine_tuned)
     assert manifest["num_updates"] == usual["num_updates"] == 40 + 30
     for group in ("variables", "replay"):
-        assert groups[group].keys() == expected[group].keys()
-        for name, array in expected[group].items():
-            np.testing.assert_array_equal(groups[group][name], array, err_msg=name)
+        np.testing.assert_equal(groups[group], expected[group])
 
 
 def test_the_memory_distinguishes_data_from_the_runs_own_steps(mixed):
@@ -254,8 +241,7 @@ def test_a_fine_tuned_run_keeps_the_better_policy(after, steps, data, tmp_path, 
         **{"offline": 40, "better": steps, "latest": 100}
     }
     kept, expected = (found[which][1]["variables"] for which in ("better", "offline" if steps == 40 else "latest"))
-    for name, array in expected.items():
-        np.testing.assert_array_equal(kept[name], array)
+    np.testing.assert_equal(kept, expected)
     err = capsys.readouterr().err
     assert "-3 after 40 updates" in err
     assert f"{after:g} after 60 more steps" in err
@@ -348,8 +334,7 @@ def test_an_offline_run_can_be_resumed_in_the_environment(offline, tmp_path, dat
             resume(run, offline_timesteps=50, total_timesteps=80, progress_bar=False)
             assert run_directory.read_config(run)["offline_timesteps"] == 50
         runs.append(run)
-    for one, other in zip(*(saved(run)[1]["variables"].values() for run in runs), strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(*(saved(run)[1]["variables"] for run in runs))
     manifest = saved(runs[0])[0]
     assert manifest["num_updates"] + manifest["owed_updates"] == 50 + 15
 

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from agent_options import TINY
 from refusals import lacking, refuses
 
 from ddpg import DDPGConfig, UsageError, train
@@ -18,9 +19,7 @@ from ddpg.runs.found_runs import read_run
 from ddpg.runs.plotting import plot_diagnostics, plot_learning_curve
 from ddpg.runs.tables import read_table
 
-SMALL = DDPGConfig(
-    hidden=(4,), batch_size=4, learning_starts=20, gamma=0.5, updates_per_step=0.1, jit=False, optimizer="sgd"
-)
+SMALL = DDPGConfig(**TINY, learning_starts=20, gamma=0.5, updates_per_step=0.1)
 RUN = {"seed": 1, "total_timesteps": 400, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}
 
 

@@ -6,7 +6,7 @@ import sys
 import fake_envpool
 import gymnasium as gym
 import pytest
-from agent_options import WITHOUT_SLOTS_AND_TARGETS
+from agent_options import TINY
 from refusals import refuses
 from remains import assert_same
 
@@ -16,15 +16,7 @@ from ddpg.errors import EnvironmentFault
 from ddpg.runs import env_factory, run_directory
 from ddpg.runs.tables import read_table
 
-CONFIG = DDPGConfig(
-    hidden=(4,),
-    batch_size=4,
-    learning_starts=20,
-    updates_per_call=3,
-    buffer_size=90,
-    jit=False,
-    **WITHOUT_SLOTS_AND_TARGETS,
-)
+CONFIG = DDPGConfig(**TINY, learning_starts=20, updates_per_call=3, buffer_size=90, target="online")
 RUN = {
     **{"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation_episodes": 1, "progress_bar": False},
     **{"n_envs": 2, "vectorization": "envpool"},

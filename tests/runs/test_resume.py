@@ -11,6 +11,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
 from environments import Aiming, Counting, Pixels, Reaching
 from refusals import lacking, refuses
 from remains import Killed, assert_same, let_kills_pass, saved, what_is_left
@@ -25,14 +26,7 @@ from ddpg.runs.run_directory import read_config
 from ddpg.runs.tables import CSVTable, read_table
 from ddpg.runs.versions import differences, versions_here
 
-SHARED = {
-    "hidden": (4,),
-    "batch_size": 4,
-    "learning_starts": 20,
-    "updates_per_call": 3,
-    "jit": False,
-    "optimizer": "sgd",
-}
+SHARED = TINY | {"learning_starts": 20, "updates_per_call": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -459,7 +453,7 @@ def test_another_time_limit_is_warned_about_and_recorded(tmp_path, monkeypatch, 
     """Episodes of 5 steps have other returns than episodes of 10; runs of earlier versions have no recorded limit."""
     spec = gym.spec("Pendulum-v1")
     monkeypatch.setattr(spec, "max_episode_steps", 10)
-    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=100, jit=False, optimizer="sgd")
+    config = DDPGConfig(**TINY, learning_starts=100)
     train_options = {"seed": 0, "evaluation_interval": 20, "evaluation_episodes": 1, "progress_bar": False}
     run = train("Pendulum-v1", config, root=tmp_path, total_timesteps=20, **train_options)
     assert run_config.read(run)["episode_limit"] == 10

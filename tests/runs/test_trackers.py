@@ -7,6 +7,7 @@ import sys
 import types
 
 import pytest
+from agent_options import TINY
 from refusals import refuses
 
 import ddpg
@@ -15,7 +16,7 @@ from ddpg.cli.main import main
 from ddpg.runs import run_loop
 from ddpg.runs.trackers import TRACKERS, MLflow, as_tracker
 
-CONFIG = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False, optimizer="sgd")
+CONFIG = DDPGConfig(**TINY, learning_starts=4, updates_per_call=4)
 RUN = {"seed": 0, "total_timesteps": 20, "evaluation_interval": 5, "evaluation_episodes": 1, "progress_bar": False}
 
 

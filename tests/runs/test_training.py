@@ -7,6 +7,7 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import IDLE
 from refusals import refuses
 from remains import saved
 
@@ -19,18 +20,7 @@ from ddpg.runs.run_directory import read_config
 from ddpg.runs.tables import read_table
 from ddpg.runs.training import resume
 
-# Makes no updates, whose graph takes as long to build as the networks.
-TINY = DDPGConfig(
-    hidden=(8,),
-    batch_size=8,
-    learning_starts=10_000,
-    updates_per_step=0.1,
-    updates_per_call=10,
-    buffer_size=500,
-    optimizer="sgd",
-    target="online",
-    jit=False,
-)
+CONFIG = DDPGConfig(**IDLE, updates_per_step=0.1, updates_per_call=10, buffer_size=500, target="online")
 
 
 class Scripted(gym.Env):
@@ -79,7 +69,7 @@ def finished(registered, tmp_path_factory):
     Scripted.returns, Scripted.resets = (1.0, 3.0, 2.0, 2.5), ()
     run = train(
         "Scripted-v0",
-        TINY,
+        CONFIG,
         seed=7,
         total_timesteps=1200,
         root=tmp_path_factory.mktemp("runs"),
@@ -109,7 +99,7 @@ def test_best_checkpoint_is_that_of_the_best_evaluation(finished):
 @pytest.mark.filterwarnings("ignore:.*latest versioned")
 def test_a_run_records_the_version_of_its_environment(registered, tmp_path):
     for env_id in ("Scripted", "gymnasium:Scripted"):
-        run = train(env_id, TINY, total_timesteps=20, root=tmp_path, evaluation_episodes=1, progress_bar=False)
+        run = train(env_id, CONFIG, total_timesteps=20, root=tmp_path, evaluation_episodes=1, progress_bar=False)
         assert read_config(run)["env_id"] == f"{env_id}-v0"
         assert run.parent == tmp_path / "Scripted-v0"
 
@@ -145,9 +135,9 @@ def test_evaluate_uses_episodes_that_neither_training_nor_its_evaluations_saw(fi
 def test_an_evaluation_waits_for_the_end_of_an_episode_for_one_interval_at_most(registered, tmp_path):
     """Episodes have ten steps: one due at 9 is made at 10; one due at 4 is made at 8, and cuts the episode."""
     options = {"seed": 7, "root": tmp_path, "evaluation_episodes": 1, "progress_bar": False}
-    waited = train("Scripted-v0", TINY, total_timesteps=30, evaluation_interval=9, **options)
+    waited = train("Scripted-v0", CONFIG, total_timesteps=30, evaluation_interval=9, **options)
     assert column(waited, "evaluations") == [10, 20, 30]
-    cut = train("Scripted-v0", TINY, total_timesteps=30, evaluation_interval=4, **options)
+    cut = train("Scripted-v0", CONFIG, total_timesteps=30, evaluation_interval=4, **options)
     assert column(cut, "evaluations") == [8, 16, 24, 30]
     assert column(cut, "episodes") == []
 
@@ -170,7 +160,7 @@ def test_a_run_has_two_hundred_rows_and_counts_only_training_as_its_time(registe
     for owner, name in ((recorder, "evaluate"), (checkpoint, "write"), (recorder.DiagnosticsLogWriter, "add_metrics")):
         slowly(owner, name)
     options = {"evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False, "diagnose": True}
-    run = train("Scripted-v0", TINY, seed=7, total_timesteps=400, root=tmp_path, **options)
+    run = train("Scripted-v0", CONFIG, seed=7, total_timesteps=400, root=tmp_path, **options)
     assert calls == {"evaluate", "write", "add_metrics"}
     assert column(run, "metrics", "seconds")[-1] < 1000
     assert column(run, "metrics") == [*range(2, 402, 2)]
@@ -214,7 +204,7 @@ def test_resuming_from_an_older_checkpoint_removes_newer_ones(finished, tmp_path
 def first_branch(registered, tmp_path_factory):
     """A run whose evaluations return 1, 3, 2, 9 at 300, ..., 1200."""
     Scripted.returns = (1.0, 3.0, 2.0, 9.0)
-    config = TINY.replace(learning_starts=50, learning_rate_schedule="linear")
+    config = CONFIG.replace(learning_starts=50, learning_rate_schedule="linear")
     root, options = tmp_path_factory.mktemp("branches"), {"evaluation_interval": 300, "evaluation_episodes": 1}
     return train("Scripted-v0", config, seed=7, total_timesteps=1200, root=root, progress_bar=False, **options)
 
@@ -247,7 +237,7 @@ def halved(left):
 
 
 def test_resume_needs_the_configuration_that_a_file_cannot_hold(registered, tmp_path):
-    config = TINY.replace(learning_rate_schedule=halved)
+    config = CONFIG.replace(learning_rate_schedule=halved)
     Scripted.returns = (1.0,)
     options = {"evaluation_interval": 100, "evaluation_episodes": 1, "progress_bar": False}
     run = train("Scripted-v0", config, seed=0, total_timesteps=100, root=tmp_path, **options)
@@ -264,7 +254,7 @@ def test_resume_needs_the_configuration_that_a_file_cannot_hold(registered, tmp_
 def test_the_largest_seed_trains_and_is_evaluated(tmp_path):
     Scripted.returns, Scripted.resets = (1.0,), ()
     options = {"root": tmp_path, "evaluation_episodes": 1, "progress_bar": False}
-    run = train("Scripted-v0", TINY, seed=2**63 - 1, total_timesteps=60, evaluation_interval=30, **options)
+    run = train("Scripted-v0", CONFIG, seed=2**63 - 1, total_timesteps=60, evaluation_interval=30, **options)
     assert len(read_table(run / "evaluations.csv")) == 2
     assert 999_999 in {seed for _, seed, _ in Scripted.resets}
     resume(run, total_timesteps=90, progress_bar=False)
@@ -288,7 +278,7 @@ def test_a_run_that_is_renamed_during_training_writes_to_no_other(taken, tmp_pat
     monkeypatch.setattr(recorder, "evaluate", evaluate)
     options = {"seed": 7, "root": tmp_path, "evaluation_interval": 300, "evaluation_episodes": 1}
     with refuses(FileFault, "Scripted-v0/1 renamed or removed ddpg resume"):
-        train("Scripted-v0", TINY, total_timesteps=900, progress_bar=False, **options)
+        train("Scripted-v0", CONFIG, total_timesteps=900, progress_bar=False, **options)
     assert (moved / "checkpoints" / "300").exists()
     assert not (moved / "checkpoints" / "600").exists()
     assert [entry.name for entry in (moved.parent / "1").rglob("*")] == [".owner.json"] * taken

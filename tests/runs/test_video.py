@@ -9,6 +9,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import IDLE
 from environments import Counting, Still
 from full_disk import files_no_larger_than
 from PIL import Image
@@ -393,7 +394,7 @@ def test_errors_of_custom_environments_name_what_rendering_needs(tmp_path):
 
 
 def test_recording_in_the_training_environment_abandons_its_episode(tmp_path):
-    config = DDPGConfig(hidden=(4,), learning_starts=1000, buffer_size=200, jit=False, optimizer="sgd")
+    config = DDPGConfig(**IDLE, buffer_size=200)
     agent = DDPG(Drawn(length=7), config, seed=0)
     agent.learn(4)
     ddpg.record(agent, agent.env, tmp_path / "a.gif")

@@ -6,6 +6,7 @@ import importlib
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refuses
@@ -21,7 +22,7 @@ from ddpg.runs.tables import read_table
 from ddpg.runs.training import image_note
 from ddpg.runs.wrappers import WRAPPERS, check_wrappers, wrapped
 
-SMALL = {"hidden": (4,), "batch_size": 4, "learning_starts": 4, "optimizer": "sgd", "jit": False, "buffer_size": 1000}
+SMALL = TINY | {"learning_starts": 4, "buffer_size": 1000}
 BRIEF = {"evaluation_interval": 20, "evaluation_episodes": 1, "seed": 1, "progress_bar": False}
 
 

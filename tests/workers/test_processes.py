@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from agent_options import TINY
 from distributed_envs import Alone, Broken, Closed, Exits, Hanging, Invalid, Slow, Unloadable, Wide
 from environments import Counting
 from refusals import refuses
@@ -16,16 +17,7 @@ from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.workers.processes import SharedWeights
 from ddpg.workers.remote_loop import current_weights, learning_from_workers
 
-TINY = DDPGConfig(
-    hidden=(4,),
-    batch_size=4,
-    optimizer="sgd",
-    target="online",
-    jit=False,
-    buffer_size=5000,
-    learning_starts=50,
-    updates_per_step=0.1,
-)
+CONFIG = DDPGConfig(**TINY, learning_starts=50, updates_per_step=0.1, buffer_size=5000, target="online")
 
 
 def all_ended(pids):
@@ -40,13 +32,16 @@ def all_ended(pids):
 @pytest.fixture(scope="module")
 def agent():
     """An agent for tests that do not count what it has learned from."""
-    with DDPG(Counting(), TINY.replace(learning_starts=5_000), seed=0) as agent:
+    with DDPG(Counting(), CONFIG.replace(learning_starts=5_000), seed=0) as agent:
         yield agent
 
 
 def test_a_worker_has_no_tensorflow_and_little_memory():
     """Numbers of workers and of steps may be floats."""
-    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, workers=1.0, length=5.0) as loop:
+    with (
+        DDPG(Counting(), CONFIG, seed=0) as agent,
+        learning_from_workers(agent, Alone, workers=1.0, length=5.0) as loop,
+    ):
         agent.learn(40)
         assert 10 < agent.replay.arrays()["rewards"].max() < 150  # MB
         assert loop.pool.counts.steps == 5 * loop.pool.counts.accepted >= 40
@@ -62,7 +57,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
             killed.append(pool._transport.pids[number])
             os.kill(killed[0], signal.SIGKILL)
 
-    with DDPG(Counting(), TINY, seed=0) as agent:
+    with DDPG(Counting(), CONFIG, seed=0) as agent:
         with learning_from_workers(agent, Slow, "process", 2, length=20) as loop:
             agent.learn(1500, kill)
             counts, pids = loop.pool.counts, loop.pool._transport.pids
@@ -78,7 +73,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced_while_the_other_continues(tmp_path):
     make_env = functools.partial(Hanging, str(tmp_path / "hung"))
-    with DDPG(Counting(), TINY, seed=0) as agent:
+    with DDPG(Counting(), CONFIG, seed=0) as agent:
         with learning_from_workers(agent, make_env, "process", 2, length=20, rollout_timeout=0.5) as loop:
             while loop.pool.counts.hangs == 0 or loop.pool.ready < 2:
                 agent.learn(100)

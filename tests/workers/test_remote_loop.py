@@ -5,6 +5,7 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import TINY
 from environments import Counting
 from refusals import refuses
 from transports import Here, Played
@@ -15,12 +16,12 @@ from ddpg.workers.pool import WorkerPool
 from ddpg.workers.remote_loop import RemoteLoop, learning_from_workers, worker_spec_of
 from ddpg.workers.worker import WorkerDied
 
-TINY = {"hidden": (4,), "batch_size": 4, "optimizer": "sgd", "target": "online", "jit": False, "buffer_size": 1000}
+SMALL = TINY | {"target": "online", "buffer_size": 1000}
 
 
 def remote(workers=2, length=10, make_env=Counting, **options):
     """Return an agent whose workers are in this process, and their transport; episodes have three steps."""
-    config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | TINY | options)
+    config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | SMALL | options)
     agent = DDPG(Counting(), config, seed=1)
     transport = Here(worker_spec_of(agent, make_env, workers, length, 0))
     agent.loop = RemoteLoop(agent, WorkerPool(transport, workers, length))
@@ -201,7 +202,7 @@ def test_a_dead_worker_loses_only_its_open_rollouts():
 
 
 def test_the_former_loop_is_restored_with_the_owed_updates():
-    with DDPG(Counting(), DDPGConfig(learning_starts=0, updates_per_call=4, **TINY), seed=1) as agent:
+    with DDPG(Counting(), DDPGConfig(learning_starts=0, updates_per_call=4, **SMALL), seed=1) as agent:
         before = agent.loop
         before.owed_updates = 3.0
         with learning_from_workers(agent, Counting, "process", 1) as loop:
@@ -215,7 +216,7 @@ def test_the_former_loop_is_restored_with_the_owed_updates():
 def test_episodes_before_during_and_after_workers_are_separate(monkeypatch, own_loop):
     """γ = 0.5, all in environment 0: G is 1, 2.5 before, 1, 2.5, 4.25, 1 in the worker, and 1 afterwards."""
     monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda _, spec, __: Here(spec))
-    with DDPG(Counting(), DDPGConfig(normalize_rewards=True, gamma=0.5, **TINY), seed=1) as agent:
+    with DDPG(Counting(), DDPGConfig(normalize_rewards=True, gamma=0.5, **SMALL), seed=1) as agent:
         agent.learn(2)
         with learning_from_workers(agent, Counting, "process", 1, length=4):
             agent.learn(4)
@@ -228,7 +229,7 @@ def test_episodes_before_during_and_after_workers_are_separate(monkeypatch, own_
 
 
 def test_the_local_collector_and_an_id_instead_of_a_function_are_refused():
-    with DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent:
+    with DDPG(Counting(), DDPGConfig(**SMALL), seed=1) as agent:
         with refuses(UsageError, "collector='local' learn()"), learning_from_workers(agent, Counting, "local"):
             pass
         refused = refuses(UsageError, "make_env='Pendulum-v1' functools.partial")
@@ -238,7 +239,7 @@ def test_the_local_collector_and_an_id_instead_of_a_function_are_refused():
 
 def test_silent_workers_end_learning(monkeypatch):
     monkeypatch.setattr("ddpg.workers.remote_loop.MAX_SILENCE", 0.5)
-    with DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent:
+    with DDPG(Counting(), DDPGConfig(**SMALL), seed=1) as agent:
         agent.loop = RemoteLoop(agent, WorkerPool(Played(), 2, 10))
         with refuses(UsageError, "worker 0"):
             agent.learn(10)
@@ -264,7 +265,7 @@ def test_an_hour_in_which_the_learner_and_its_workers_are_stopped_is_no_silence(
 def test_owed_updates_are_made_up_after_the_workers_end(monkeypatch):
     """After 22 steps two updates are owed, fewer than the four of a call."""
     monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda kind, spec, address: Here(spec))
-    config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | TINY)
+    config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | SMALL)
     with DDPG(Counting(), config, seed=1) as agent:
         local = agent.loop
         with learning_from_workers(agent, Counting, "process", 1, length=10) as loop:
