@@ -29,7 +29,7 @@ from benchmarks.speed.processors import processor_name
 from benchmarks.speed.results import machine
 
 RESULTS = Path(__file__).parent / "results" / "images.json"
-PAGE, MARKS = Path(__file__).parents[1] / "docs" / "how_to" / "images.md", "images"
+PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "images.md"
 SIDES = 84, 42
 BATCH, WARM_UP = 32, 3
 WAYS = {"compiled": "compiled", "session": "TensorFlow op by op", "stable_baselines": "Stable-Baselines3"}
@@ -48,7 +48,7 @@ def main(words: list[str] | None = None) -> None:
         print(json.dumps(measured(*options.measure, options.seconds)))
         return
     if options.write:
-        marks.write(PAGE, {MARKS: table(json.loads(RESULTS.read_text(encoding="utf-8")))})
+        marks.write(PAGE, tables())
         return
     result = compared(options.peer, options.repeats, options.seconds)
     print(table(result))
@@ -134,6 +134,11 @@ def screen(side: int) -> Any:
             return self.np_random.integers(0, 256, self.observation_space.shape, dtype=np.uint8)
 
     return Screen()
+
+
+def tables() -> dict[str, str]:
+    """Return the page's tables of the committed results, by mark."""
+    return {"images": table(json.loads(RESULTS.read_text(encoding="utf-8")))}
 
 
 def table(result: Mapping[str, Any]) -> str:

@@ -97,6 +97,11 @@ def interval(differences: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def tables() -> dict[str, str]:
+    """Return the page's tables of the committed results, by mark."""
+    return {"int8 table": table(read())}
+
+
 def table(episodes: Iterable[Episode]) -> str:
     """Return the page's table: mean returns, and the mean paired difference with its interval."""
     lines = []
@@ -120,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.int8", description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the table into docs/export.md")
     if parser.parse_args(arguments).write:
-        marks.write(PAGE, {"int8 table": table(read())})
+        marks.write(PAGE, tables())
         return
     episodes = []
     for env_id in ENVIRONMENTS:

@@ -30,7 +30,7 @@ from benchmarks.gpu.cases import CASES, CELLS, UPDATES, Case
 from benchmarks.speed.processors import processor_name
 
 RESULTS = Path(__file__).parent / "results" / "many_cores.json"
-PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance" / "update.md", ("amx", "many cores")
+PAGE = Path(__file__).parents[1] / "docs" / "performance" / "update.md"
 THREADS = 1, 2, 4, 6, 8, 12, 16
 FLOAT32, AVX512, AMX = "float32", "bfloat16 with AVX-512", "bfloat16 with AMX"
 MEASURED = (
@@ -73,7 +73,7 @@ def main() -> None:
     elif options.command == "measure":
         measure(options.folder, options.json, options.repeats)
     else:
-        marks.write(PAGE, tables(json.loads(options.json.read_text(encoding="utf-8"))))
+        marks.write(PAGE, tables(options.json))
 
 
 def _file_of(folder: Path, case: Case, way: Way) -> Path:
@@ -285,16 +285,17 @@ def _compared(step: np.ndarray | None, steps: dict[Way, np.ndarray]) -> dict[str
 # -- write ----------------------------------------------------------------------------------------
 
 
-def tables(document: dict[str, Any]) -> dict[str, str]:
+def tables(results: Path = RESULTS) -> dict[str, str]:
     """Return the tables by mark: time by the products' instructions, and time by the number of threads."""
+    document = json.loads(results.read_text(encoding="utf-8"))
     cases = [(case, document["cases"][case.name]) for case in MEASURED]
     head = (
         f"µs per update, medians (quartiles) of {document['repeats']} measurements in turn, on "
         f"{{}} of {processor_name(document['machine'])}."
     )
     return {
-        MARKS[0]: f"{head.format('one core')}\n\n{_by_products(cases)}",
-        MARKS[1]: f"{head.format(str(document['machine']['cores']) + ' cores')}\n\n{_by_threads(cases)}",
+        "amx": f"{head.format('one core')}\n\n{_by_products(cases)}",
+        "many cores": f"{head.format(str(document['machine']['cores']) + ' cores')}\n\n{_by_threads(cases)}",
     }
 
 

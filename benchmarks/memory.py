@@ -31,7 +31,7 @@ from ddpg.replay.priorities import Priorities
 from ddpg.replay.sampling import Sampler
 
 RESULTS = Path(__file__).parent / "results" / "memory.json"
-PAGE, MARKS = Path(__file__).parents[1] / "docs" / "memory.md", "memory"
+PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
 OBSERVATIONS, ACTIONS, LENGTH = 17, 6, 1000
 K, B = 32, 256
 
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"only write {RESULTS.name} into {PAGE.name}")
     options = parser.parse_args()
     if options.write:
-        marks.write(PAGE, {MARKS: markdown(json.loads(RESULTS.read_text(encoding="utf-8")))})
+        marks.write(PAGE, tables())
         return
     buffer, plain, step = filled(options.transitions)
     rng = np.random.default_rng(0)
@@ -77,6 +77,11 @@ def main() -> None:
     print(markdown(result))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def tables() -> dict[str, str]:
+    """Return the page's tables of the committed results, by mark."""
+    return {"memory": markdown(json.loads(RESULTS.read_text(encoding="utf-8")))}
 
 
 def markdown(result: dict) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks import marks
 
 RESULTS = Path(__file__).parent / "results" / "pixels.csv"
-PAGE, MARKS = Path(__file__).parents[1] / "docs" / "how_to" / "images.md", "pixels"
+PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "images.md"
 SIDE, LENGTH, FARTHEST = 16, 6.0, 3.0  # pixels
 EPISODES = 200
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -93,7 +93,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help="write the committed results into the page")
     options = parser.parse_args(words)
     if options.write:
-        marks.write(PAGE, {MARKS: table(read(RESULTS))})
+        marks.write(PAGE, tables())
         return
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
         os.environ[name] = "1"
@@ -114,6 +114,11 @@ def read(path: Path) -> list[dict[str, str]]:
     """Return the rows of a results file."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def tables() -> dict[str, str]:
+    """Return the page's tables of the committed results, by mark."""
+    return {"pixels": table(read(RESULTS))}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

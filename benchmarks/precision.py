@@ -28,7 +28,7 @@ from benchmarks.speed.tasks import TASKS
 from ddpg.compiler import jit
 
 RESULTS = Path(__file__).parent / "results" / "precision.json"
-PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance" / "update.md", "precision"
+PAGE = Path(__file__).parents[1] / "docs" / "performance" / "update.md"
 PARTS = {"whole": "an update", "products": "its products alone"}
 PRECISIONS = "float32", "bfloat16", "bfloat16x3"
 
@@ -48,14 +48,14 @@ def main() -> None:
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         print(table(document))
     else:
-        marks.write(PAGE, {MARKS: tables()})
-        print(tables())
+        marks.write(PAGE, tables())
+        print(*tables().values())
 
 
-def tables() -> str:
-    """Return a Markdown table for each machine with results."""
+def tables() -> dict[str, str]:
+    """Return the page's tables by mark: one for each machine with committed results."""
     paths = sorted(RESULTS.parent.glob(f"{RESULTS.stem}*.json"))
-    return "\n\n".join(table(json.loads(path.read_text(encoding="utf-8"))) for path in paths)
+    return {"precision": "\n\n".join(table(json.loads(path.read_text(encoding="utf-8"))) for path in paths)}
 
 
 def measured(name: str, repeats: int) -> dict[str, dict[str, list[float]]]:

@@ -35,7 +35,6 @@ from benchmarks import marks
 
 HERE = Path(__file__).parent
 PAGE, FIGURE = HERE.parent / "docs" / "scaling.md", HERE.parent / "docs" / "scaling.png"
-MARKS = "model"
 LENGTH = 100  # steps of a rollout
 OBSERVATIONS, ACTIONS = 17, 6  # sizes of the measured environment
 COUNTS = (1, 2, 4, 8, 10, 100, 1000)
@@ -118,6 +117,11 @@ def read(results: Path = HERE / "results") -> Model:
             for name, (key, _) in LEARNERS.items()
         }
     return Model(measured, workers, learners, taking["bytes_per_step"])
+
+
+def tables() -> dict[str, str]:
+    """Return the page's tables of the committed results, by mark."""
+    return {"model": page(read())}
 
 
 def page(model: Model) -> str:
@@ -230,11 +234,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write docs/scaling.md and docs/scaling.png")
     options = parser.parse_args()
-    model = read()
-    print(page(model))
+    print(*tables().values())
     if options.write:
-        marks.write(PAGE, {MARKS: page(model)})
-        draw(model, FIGURE)
+        marks.write(PAGE, tables())
+        draw(read(), FIGURE)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from benchmarks import marks
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "workers.csv", HERE.parent / "docs" / "scaling.md"
-MARKS = "returns"
 MEASURES = ("evaluation_mean_return", "final_mean_return", "final_std_return")
 
 
@@ -33,6 +32,11 @@ def read(path: Path = RESULTS) -> list[dict[str, str]]:
     """Return the rows of a results file."""
     with path.open(newline="", encoding="utf-8") as file:
         return [*csv.DictReader(file)]
+
+
+def tables() -> dict[str, str]:
+    """Return the page's tables of the committed results, by mark."""
+    return {"returns": table(read())}
 
 
 def table(rows: Sequence[dict[str, str]]) -> str:
@@ -60,9 +64,8 @@ def main() -> None:
             writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-    text = table(read())
-    print(text)
-    marks.write(PAGE, {MARKS: text})
+    print(*tables().values())
+    marks.write(PAGE, tables())
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ from benchmarks.gpu.cases import CASES, CELLS, UPDATES, Case
 
 RESULTS = Path(__file__).parents[1] / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "performance" / "gpu.md"
-MARKS = "gpu"
-TRAINING_MARKS = "gpu training"
 
 
 def main() -> None:
@@ -19,10 +17,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name}")
     options = parser.parse_args()
-    tables = {MARKS: table(), TRAINING_MARKS: training_table()}
+    found = tables()
     if options.write:
-        marks.write(PAGE, tables)
-    print("\n\n".join(tables.values()))
+        marks.write(PAGE, found)
+    print("\n\n".join(found.values()))
+
+
+def tables() -> dict[str, str]:
+    """Return the page's tables of the committed results, by mark."""
+    return {"gpu": table(), "gpu training": training_table()}
 
 
 def table() -> str:

@@ -245,6 +245,12 @@ def write(rows: Iterable[Row], path: Path | None = None) -> None:
         writer.writerows(ordered)
 
 
+def tables() -> dict[str, str]:
+    """Return the page's tables of the committed results, by mark."""
+    rows = read()
+    return {"offline table": table(rows), "offline seeds": seeds_table(rows)}
+
+
 def table(rows: Sequence[Row]) -> str:
     """Return the page's table: the mean return of each method on each data set, with its interval over seeds."""
     heads = (
@@ -306,8 +312,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(*new, sep="\n", flush=True)
                 write([*rows, *new])
     if options.write:
-        rows = read()
-        marks.write(PAGE, {"offline table": table(rows), "offline seeds": seeds_table(rows)})
+        marks.write(PAGE, tables())
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import marks
 from benchmarks.zoo import page
 from ddpg.cli.terminal import tolerate_broken_pipes
 from ddpg.errors import UsageError
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for root in options.runs:
             for line in entries.add_finished(root, replace=options.replace):
                 print(line, flush=True)
-        page.write()
+        marks.write(page.PAGE, page.tables())
         if options.picture:
             page.draw()
     except UsageError as error:

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from benchmarks import marks
 from ddpg.config.presets import PRESETS, SUITES
 from ddpg.exports import zoo
 from ddpg.exports.numpy_policy import load_policy
@@ -14,7 +13,7 @@ from ddpg.runs.rendering import rendering_env
 from ddpg.runs.zoo_listing import ZOO_COLUMNS, list_zoo, zoo_rows
 
 ROOT = Path(__file__).parents[2]
-PAGE, PICTURE = "docs/zoo.md", "docs/zoo.png"
+PAGE, PICTURE = ROOT / "docs" / "zoo.md", ROOT / "docs" / "zoo.png"
 # Presets without an entry, with the reason. A test compares this with the presets and the entries.
 MISSING = {
     "FetchReach-v4": "needs an older MuJoCo than the tests install",
@@ -27,20 +26,15 @@ _WIDE, _HIGH, _TEXT, _GAP, _COLUMNS = 140, 105, 26, 8, 2  # all but the last in 
 _GREY = (235, 235, 235)  # around pictures of another shape
 
 
-def table() -> str:
-    """Return the table of all entries, and a line about presets without an entry."""
+def tables() -> dict[str, str]:
+    """Return the table of all entries, and a line about presets without an entry, by mark."""
     rows = [ZOO_COLUMNS, ("---", *("--:",) * 3, "---", "--:"), *zoo_rows(list_zoo())]
     lines = [f"| {' | '.join(cells)} |" for cells in rows]
     missing = [
         f"{', '.join(name for name, of_name in MISSING.items() if of_name == why)} ({why})"
         for why in dict.fromkeys(MISSING.values())
     ]
-    return "\n".join([*lines, "", f"Presets without a policy: {'; '.join(missing) or 'none'}."])
-
-
-def write(root: Path = ROOT) -> None:
-    """Write the table into the page."""
-    marks.write(root / PAGE, {"zoo": table()})
+    return {"zoo": "\n".join([*lines, "", f"Presets without a policy: {'; '.join(missing) or 'none'}."])}
 
 
 def without_entry() -> list[str]:
@@ -49,14 +43,14 @@ def without_entry() -> list[str]:
     return [env_id for env_id in (*PRESETS, *SUITES) if zoo.entry_name(env_id) not in known]
 
 
-def draw(root: Path = ROOT) -> None:
+def draw(path: Path = PICTURE) -> None:
     """Draw moments of each policy's first episode side by side."""
     strips = [_strip(zoo.read_entry(name)) for name in zoo.names()]
     wide, high = strips[0].size
     sheet = Image.new("RGB", (_COLUMNS * wide, -(-len(strips) // _COLUMNS) * high), "white")
     for number, strip in enumerate(strips):
         sheet.paste(strip, (number % _COLUMNS * wide, number // _COLUMNS * high))
-    sheet.quantize(160).save(root / PICTURE, optimize=True)
+    sheet.quantize(160).save(path, optimize=True)
 
 
 def _strip(entry: zoo.Entry) -> Image.Image:

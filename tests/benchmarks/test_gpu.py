@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import marks
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import training
 from benchmarks.gpu.cases import CASES, UPDATES, Case
@@ -67,20 +66,10 @@ def test_a_case_always_has_the_same_minibatches():
     np.testing.assert_allclose(observations[0, 0], [0.273923, -0.460427, -0.918053], rtol=1e-5)
 
 
-def test_the_page_has_every_case():
-    for name in ("gpu.json", "gpu_processor.json"):
+def test_every_case_has_results():
+    for name, cases in (("gpu.json", CASES), ("gpu_processor.json", CASES), ("gpu_training.json", training.CASES)):
         found = json.loads((gpu.RESULTS / name).read_text(encoding="utf-8"))["cases"]
-        assert found.keys() == {case.name for case in CASES}
-    page = gpu.PAGE.read_text(encoding="utf-8")
-    assert marks.between(page, gpu.MARKS) == gpu.table(), "run: python -m benchmarks.gpu --write"
-
-
-def test_the_page_has_training_with_every_case():
-    document = json.loads((gpu.RESULTS / "gpu_training.json").read_text(encoding="utf-8"))
-    assert document["cases"].keys() == {case.name for case in training.CASES}
-    page = gpu.PAGE.read_text(encoding="utf-8")
-    found = marks.between(page, gpu.TRAINING_MARKS)
-    assert found == gpu.training_table(), "run: python -m benchmarks.gpu --write"
+        assert found.keys() == {case.name for case in cases}
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """The tables of the replay memory's cost, and their page."""
 
-import json
-
-from benchmarks import marks, memory
+from benchmarks import memory
 
 
 def test_updates_are_compared_with_uniform_sampling():
@@ -19,8 +17,3 @@ def test_updates_are_compared_with_uniform_sampling():
     assert lines[0] == "102.1 bytes per transition, in a memory of 1,000."
     assert "| uniform | 0.0200 |" in lines
     assert lines[-2:] == ["| none | 2.0000 | 100.0% |", "| n_steps=3 | 2.5000 | 125.0% |"]
-
-
-def test_the_page_agrees_with_the_results():
-    page, result = memory.PAGE.read_text(encoding="utf-8"), json.loads(memory.RESULTS.read_text(encoding="utf-8"))
-    assert marks.between(page, "memory") == memory.markdown(result), "run: python -m benchmarks.memory --write"

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import marks, precision
+from benchmarks import precision
 
 
 def test_the_ratio_compares_neighbouring_measurements(monkeypatch):
@@ -48,7 +48,6 @@ def test_three_products_are_measured_with_amx(monkeypatch):
     assert {*made} == {"float32", "bfloat16"}
 
 
-def test_the_page_has_the_results_of_every_machine():
-    page = precision.PAGE.read_text(encoding="utf-8")
-    assert marks.between(page, precision.MARKS) == precision.tables(), "run: python -m benchmarks.precision --write"
-    assert precision.tables().count("Medians (") == len([*precision.RESULTS.parent.glob("precision*.json")])
+def test_every_machine_with_results_has_a_table():
+    (text,) = precision.tables().values()
+    assert text.count("Medians (") == len([*precision.RESULTS.parent.glob("precision*.json")])

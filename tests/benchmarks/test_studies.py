@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from benchmarks import bounding_figures, marks
+from benchmarks import bounding_figures
 from ddpg import DDPGConfig
 from ddpg.config.options import from_toml
 from ddpg.config.presets import preset_config, read_recipe
@@ -160,10 +160,6 @@ def test_the_page_has_the_results_of_the_study_of_critics(tried):
     text = page("learning/holding")
     for key in (("plus", 15), ("plus", 19), ("plus", 20), ("one_critic", 14), ("plus", 14)):
         assert returns[key] in text
-
-
-def test_the_table_of_boundings_is_that_of_the_committed_runs():
-    assert marks.between(page("results"), "bounding") == bounding_figures.table(bounding_figures.read("bounding.csv"))
 
 
 def test_evaluations_of_seeds_at_different_steps_are_drawn_together():

@@ -1,11 +1,9 @@
 """The learner's busy share: the clock around its updates, the summary of measurements, and the table."""
 
-import json
-
 import pytest
 from refusals import refuses
 
-from benchmarks import marks, vectors
+from benchmarks import vectors
 from benchmarks.vectors import Sample, Timed, name_of, spread, summary, table
 
 
@@ -55,8 +53,3 @@ def test_training_is_measured_with_a_clock_around_the_updater(monkeypatch):
         assert 0 < sample.busy < 1
     with refuses(RuntimeError, "measured"):
         vectors.measure("sync", 1, {}, 4, 2)
-
-
-def test_the_page_agrees_with_the_results():
-    page, document = vectors.PAGE.read_text(encoding="utf-8"), json.loads(vectors.RESULTS.read_text(encoding="utf-8"))
-    assert marks.between(page, "vectors") == vectors.page_text(document), "run: python -m benchmarks.vectors --write"

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from environments import Counting
 
-from benchmarks import marks
 from benchmarks.learning import offline
 from benchmarks.learning.offline import DATA, METHODS, Row, Setting
 
@@ -79,10 +78,6 @@ def test_the_zoo_s_expert_acts_with_noise_within_the_bounds():
     assert all(space.contains(act(extreme)) for _ in range(50))
 
 
-def test_the_page_agrees_with_the_committed_results():
-    rows = offline.read()
-    page = offline.PAGE.read_text(encoding="utf-8")
-    assert marks.between(page, "offline table") == offline.table(rows)
-    assert marks.between(page, "offline seeds") == offline.seeds_table(rows)
-    keys = [(row.env_id, row.data, row.method, row.seed) for row in rows]
+def test_no_run_is_committed_twice():
+    keys = [(row.env_id, row.data, row.method, row.seed) for row in offline.read()]
     assert len({*keys}) == len(keys) > 0
