@@ -135,6 +135,28 @@ class Pixels(gym.Env):
         return self._observation(), float(caught), done, False, {}
 
 
+class Screen(gym.Env):
+    """Random images, in episodes of five steps."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, shape=(84, 84), discrete=True):
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.action_space = spaces.Discrete(3) if discrete else spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._image(), {}
+
+    def step(self, action):
+        self._steps += 1
+        return self._image(), 1.0, self._steps == 5, False, {}
+
+    def _image(self):
+        return self.np_random.integers(0, 256, self.observation_space.shape, dtype=np.uint8)
+
+
 class Aiming(gym.Env):
     """Parameterised actions, one step an episode: aim(x in [0, 10]), wave(y in [-1, 1]^2), or pass().
 

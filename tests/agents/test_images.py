@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from agent_options import PATHS
 from conftest import assert_close
+from environments import Screen
 from gymnasium.wrappers import DtypeObservation
 from refusals import refuses
 
@@ -28,28 +29,6 @@ from ddpg.policies import network_policy
 from ddpg.policies.network_policy import CompiledPolicy, SessionPolicy
 
 GB = 1_000_000_000
-
-
-class Screen(gym.Env):
-    """Random images, in episodes of five steps."""
-
-    metadata = {"render_modes": []}  # noqa: RUF012
-
-    def __init__(self, shape=(84, 84), discrete=True):
-        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
-        self.action_space = gym.spaces.Discrete(3) if discrete else gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._steps = 0
-        return self._image(), {}
-
-    def step(self, action):
-        self._steps += 1
-        return self._image(), 1.0, self._steps == 5, False, {}
-
-    def _image(self):
-        return self.np_random.integers(0, 256, self.observation_space.shape, dtype=np.uint8)
 
 
 @pytest.fixture(autouse=True, scope="module")

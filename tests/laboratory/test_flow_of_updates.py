@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from environments import Screen
 from refusals import lacking, refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError, compare_paths
@@ -146,21 +147,6 @@ def test_norms_are_those_of_the_agents_gradients():
         assert norm == pytest.approx(np.sqrt(sum(np.square(array).sum() for array in expected)), rel=1e-4)
 
 
-class Pictures(gym.Env):
-    """Random pictures, in episodes of one step."""
-
-    metadata = {"render_modes": []}  # noqa: RUF012
-    observation_space = gym.spaces.Box(0, 255, (4, 4), np.uint8)
-    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        return self.observation_space.sample(), float(action[0]), True, False, {}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "next_encoder", "behind_y"),
@@ -178,7 +164,7 @@ class Pictures(gym.Env):
 def test_a_shared_encoder_is_behind_a_stop(options, next_encoder, behind_y, drawn):
     """The actor's gradient ends in front of it, in both steps; nothing but the critic's loss trains φ."""
     config = CONFIG.replace(network="conv", buffer_size=1_000, shared_encoder=True, **options)
-    report = trace_update(Pictures(), config, seed=0)
+    report = trace_update(Screen((4, 4), discrete=False), config, seed=1)
     critic, actor = report["critic"], report["actor"]
     assert feeding(actor, "mu") == {"encoded", "actor"}
     assert feeding(actor, "encoded") == {"s", "critic"}

@@ -184,17 +184,11 @@ DAMAGED = {
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_files(case, tmp_path):
     DAMAGED[case](tmp_path / "bad.npz")
-    with refuses(FileFault, "bad.npz") as caught:
+    advice = "give the path .npz" if case in ("a folder", "a pipe") else ""
+    with refuses(FileFault, f"bad.npz {advice}") as caught:
         load_dataset(tmp_path / "bad.npz")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("case", ["a folder", "a pipe"])
-def test_a_folder_or_pipe_gets_advice(case, tmp_path):
-    DAMAGED[case](tmp_path / "bad.npz")
-    with refuses(FileFault, "bad.npz give the path .npz") as caught:
-        load_dataset(tmp_path / "bad.npz")
-    assert "checkpoint" not in str(caught.value)
+    assert not advice or "checkpoint" not in str(caught.value)
 
 
 def test_an_archive_larger_than_the_memory_is_refused(tmp_path, monkeypatch):
