@@ -136,11 +136,12 @@ class Pixels(gym.Env):
 
 
 class Screen(gym.Env):
-    """Random images, in episodes of five steps."""
+    """Random images, in episodes of ``length`` steps."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
 
-    def __init__(self, shape=(84, 84), discrete=True):
+    def __init__(self, shape=(84, 84), discrete=True, length=5):
+        self.length = length
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
         self.action_space = spaces.Discrete(3) if discrete else spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -151,7 +152,7 @@ class Screen(gym.Env):
 
     def step(self, action):
         self._steps += 1
-        return self._image(), 1.0, self._steps == 5, False, {}
+        return self._image(), 1.0, self._steps == self.length, False, {}
 
     def _image(self):
         return self.np_random.integers(0, 256, self.observation_space.shape, dtype=np.uint8)

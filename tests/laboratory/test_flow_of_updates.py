@@ -164,7 +164,7 @@ def test_norms_are_those_of_the_agents_gradients():
 def test_a_shared_encoder_is_behind_a_stop(options, next_encoder, behind_y, drawn):
     """The actor's gradient ends in front of it, in both steps; nothing but the critic's loss trains φ."""
     config = CONFIG.replace(network="conv", buffer_size=1_000, shared_encoder=True, **options)
-    report = trace_update(Screen((4, 4), discrete=False), config, seed=1)
+    report = trace_update(Screen((4, 4), discrete=False, length=1), config, seed=0)
     critic, actor = report["critic"], report["actor"]
     assert feeding(actor, "mu") == {"encoded", "actor"}
     assert feeding(actor, "encoded") == {"s", "critic"}
