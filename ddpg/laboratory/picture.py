@@ -327,7 +327,7 @@ def _draw_edge(axes: Axes, ends: Sequence[NodeBox], patches: Sequence[Patch], ed
     axes.text(
         x,
         y,
-        f"{edge['norm']:.3g}",
+        _short(edge["norm"]),
         color=color,
         fontsize=10.5,
         fontweight="bold",
@@ -335,6 +335,12 @@ def _draw_edge(axes: Axes, ends: Sequence[NodeBox], patches: Sequence[Patch], ed
         va="center" if beside else "bottom",
         zorder=6,
     )
+
+
+def _short(number: float) -> str:
+    """Return three digits, or two where that takes more than the seven characters for which boxes leave room."""
+    text = f"{number:.3g}"
+    return text if len(text) <= 7 else f"{number:.1e}"
 
 
 def _middle(axes: Axes, start: np.ndarray, end: np.ndarray, bend: float) -> np.ndarray:

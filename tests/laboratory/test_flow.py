@@ -144,7 +144,7 @@ def test_the_numbers_of_weights_that_feed_the_start_are_inside_the_panel():
     ]
     draw_edges(axes, edges, "policy_gradient = mine")
     axes.figure.draw_without_rendering()
-    numbers = [text.get_window_extent() for text in axes.texts if text.get_text() == "1.23e-05"]
+    numbers = [text.get_window_extent() for text in axes.texts if text.get_text() == "1.2e-05"]
     assert len(numbers) == 2
     assert all(number.x0 > 0 and number.x1 <= axes.bbox.x1 for number in numbers)
     assert not numbers[0].overlaps(numbers[1])
