@@ -21,7 +21,7 @@ from ddpg.cli.train import Train
 from ddpg.config.algorithm_options import NORMS
 from ddpg.config.options import from_toml
 from ddpg.config.presets import RECIPES, read_recipe
-from ddpg.exports.export import FORMATS, NAMES
+from ddpg.exports.export import FORMATS
 from ddpg.learners import native
 from ddpg.learners.graph import UncompiledLearner, XLALearner
 from ddpg.learners.native import NativeLearner
@@ -224,34 +224,25 @@ def test_every_gradient_path_learns_from_images(option, path, tmp_path):
     np.testing.assert_array_equal(loaded.predict(image)[0], agents[0].predict(image)[0])
 
 
-FAST = ("numpy", "c")
-
-
-@pytest.mark.parametrize(
-    "format", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in FORMATS]
-)
-def test_convolutional_policies_are_exported_in_every_format(format, tmp_path):
-    """Each export compares itself with the agent; a NumPy policy is read back by processes without TensorFlow."""
-    if format == "onnx":
-        pytest.importorskip("tf2onnx")
+def test_policies_on_images_are_read_back_without_tensorflow(tmp_path):
+    """Also portable ones. tests/exports/test_every_policy.py compares all formats of policies on images."""
     agent = DDPG(Screen((2, 8, 7), discrete=False), DDPGConfig(network="conv", hidden=(4,), jit=False), seed=0)
-    path = agent.export(tmp_path / NAMES[format], format=format)
-    if format == "numpy":
-        images = np.random.default_rng(0).integers(0, 256, (20, 2, 8, 7), dtype=np.uint8)
-        np.save(tmp_path / "images.npy", images)
-        script = f"""if 1:
-            import sys, numpy as np
-            sys.path.insert(0, {str(path)!r})
-            import act, ddpg
-            images = np.load({str(tmp_path / "images.npy")!r})
-            np.save({str(tmp_path / "alone.npy")!r}, act.load()(images))
-            for portable in (False, True):
-                actions = ddpg.load_policy({str(path)!r}, portable=portable).predict(images)[0]
-                np.testing.assert_allclose(actions, act.load()(images), atol=1e-6)
-            assert "tensorflow" not in sys.modules
-            """
-        subprocess.run([sys.executable, "-c", script], check=True)
-        np.testing.assert_allclose(np.load(tmp_path / "alone.npy"), agent.predict(images)[0], atol=1e-5)
+    path = agent.export(tmp_path / "policy")
+    images = np.random.default_rng(0).integers(0, 256, (20, 2, 8, 7), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    script = f"""if 1:
+        import sys, numpy as np
+        sys.path.insert(0, {str(path)!r})
+        import act, ddpg
+        images = np.load({str(tmp_path / "images.npy")!r})
+        np.save({str(tmp_path / "alone.npy")!r}, act.load()(images))
+        for portable in (False, True):
+            actions = ddpg.load_policy({str(path)!r}, portable=portable).predict(images)[0]
+            np.testing.assert_allclose(actions, act.load()(images), atol=1e-6)
+        assert "tensorflow" not in sys.modules
+        """
+    subprocess.run([sys.executable, "-c", script], check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "alone.npy"), agent.predict(images)[0], atol=1e-5)
 
 
 def test_an_agent_learns_from_shifted_images_and_a_resumed_one_continues_with_the_same_bits(tmp_path):

@@ -20,7 +20,7 @@ from agent_options import SMALL_UPDATE, WITHOUT_SLOTS_AND_TARGETS
 from refusals import refuses
 
 import ddpg
-from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 from ddpg.checkpoints import safe_json
 from ddpg.exports import export as exporting
 from ddpg.exports import export_dir, formats, policy_file, policy_graph
@@ -357,26 +357,6 @@ def test_a_path_that_is_not_utf8(kind, agents, tmp_path):
         assert list(tmp_path.iterdir()) == []
     else:
         assert agents["box"].export(path, kind).exists()
-
-
-@pytest.mark.slow
-def test_images_need_tensorflow_and_batch_normalisation_uses_its_averages(tmp_path):
-    images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
-    agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
-    with refuses(UsageError, "format numpy"):
-        agent.export(tmp_path / "policy", "numpy")
-    assert list(tmp_path.iterdir()) == []
-    normalised = make_agent(BOX, norm="batch")
-    moved = [variable.initializer for variable in normalised.actor.variables if not variable.trainable]
-    normalised.session.run(moved, {op.inputs[1]: np.full(op.inputs[1].shape, 0.7, np.float32) for op in moved})
-    normalised.refresh_policy()
-    pictures = np.random.default_rng(0).integers(0, 255, (5, 8, 8, 1))
-    for one, batch in ((agent, pictures), (normalised, observations())):
-        run = formats.run_savedmodel(one.export(tmp_path / "policy", "savedmodel"))
-        assert_outputs_match(one, run(batch.astype(np.float32)), one.predict(batch)[0])
-    normalised.export(tmp_path / "arrays", "numpy")
-    loaded = ddpg.load_policy(tmp_path / "arrays")
-    np.testing.assert_allclose(loaded.predict(observations())[0], normalised.predict(observations())[0], atol=1e-5)
 
 
 def test_a_tflite_export_prints_nothing(agents, tmp_path, capfd, monkeypatch):
