@@ -34,9 +34,8 @@ def learned(options):
     return np.concatenate(weights)
 
 
-def is_long(name, value, path):
-    """Return whether a case is slow: all but the critics' refusals."""
-    return name != "critic" or not ((name, path[1]) in REFUSED or (value, path[1]) in REFUSED)
+def is_refused(name, value, path):
+    return (name, path[1]) in REFUSED or (value, path[1]) in REFUSED
 
 
 @pytest.mark.parametrize(
@@ -45,13 +44,13 @@ def is_long(name, value, path):
         pytest.param(name, value, needs, path, id=f"{name}={value}-{path[0]}={path[1]}", marks=marks)
         for path in PATHS
         for name, value, needs in OPTIONS
-        for marks in [[pytest.mark.slow] * is_long(name, value, path)]
+        for marks in [[pytest.mark.slow] * (not is_refused(name, value, path))]
     ],
 )
 def test_each_option_on_each_path(name, value, needs, path):
     base = needs | dict([path])
     options = (*(base | {name: value}).items(),)
-    if (name, path[1]) in REFUSED or (value, path[1]) in REFUSED:
+    if is_refused(name, value, path):
         with pytest.raises(UsageError) as refusal:
             learned(options)
         for word in (name, str(value), *path):

@@ -77,12 +77,6 @@ def test_penalty_is_the_same_on_every_policy_path(session, initialize, rng):
         np.testing.assert_allclose(penalised[1] - plain[1], 2 * 0.3 / 10 * p.sum(axis=0), atol=1e-6)
 
 
-@pytest.mark.parametrize("bounding", ["inverting", "zeroing"])
-def test_the_penalty_is_refused_for_a_linear_head(bounding, graph):
-    with refuses(UsageError, "pre_activation_penalty=0.1 bounding='squashing'"):
-        ActorNetwork(BOX, BOX, bounding=bounding, pre_activation_penalty=0.1)
-
-
 def test_the_huber_loss_on_every_td_path(session, initialize, rng):
     """It has output_delta's gradient with clip_delta=1, and the squared error has another."""
     critic = CriticNetwork(BOX, BOX, network=mlp((4,)), optimizer="sgd")
@@ -107,10 +101,10 @@ def test_the_huber_loss_on_every_td_path(session, initialize, rng):
     assert difference(residual, [a + b for a, b in zip(forward, backward, strict=True)]) < 1e-6
 
 
-@pytest.mark.parametrize("path", ["output_delta", lambda q, target, variables: None])
-def test_the_huber_loss_is_refused_by_paths_without_one(path):
+def test_the_huber_loss_is_refused_by_a_path_of_ones_own():
+    """``test_each_option_on_each_path`` has the paths of the package."""
     with refuses(UsageError, "critic_loss='huber' td_target="):
-        DDPG((BOX, BOX), SMALL.replace(td_target=path, critic_loss="huber"))
+        DDPG((BOX, BOX), SMALL.replace(td_target=lambda q, target, variables: None, critic_loss="huber"))
 
 
 @pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])

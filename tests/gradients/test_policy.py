@@ -162,11 +162,3 @@ def test_unknown_policy_gradient(option, observation_space, action_space, graph)
 def test_unknown_td_target_names_the_nearest(observation_space, action_space, graph):
     with refuses(UsageError, "'stop_gradient'"):
         CriticNetwork(observation_space, action_space, td_target="stop_gradiant")
-
-
-@pytest.mark.parametrize("name", ["stop_gradient", "placeholder", "residual_gradient"])
-def test_clip_delta_is_refused_by_a_path_without_a_delta(name):
-    with pytest.raises(UsageError) as caught:
-        td.TDPath(name, lambda *args, **options: [], clip_delta=0.5)
-    assert "clip_delta=0.5" in str(caught.value)
-    assert name in str(caught.value)
