@@ -95,8 +95,8 @@ SHARED_CHANGES = {
     "jit": True,
 }
 
-# Changed in test_hindsight, test_native, test_bfloat16, test_learn_loop, test_faults, test_memory_options and
-# test_images.
+# Changed in test_hindsight, test_native, test_bfloat16, test_learn_loop, test_memory_options, test_images,
+# test_dropped_transitions and test_env_calls.
 ELSEWHERE = (
     "random_shift",
     "hindsight",

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import dataclasses
 import importlib
+import importlib.util
 import json
 import re
 import shlex
@@ -384,3 +385,25 @@ def test_the_first_screens_have_the_animation_the_commands_and_the_ways_to_insta
         assert "git+URL" in text
     assert "--recipe" in readme
     assert "ddpg study" in readme
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("--allow-import module", True),
+        ("ddpg train ENV --dataset FILE", True),
+        ("-o FILE", True),
+        ("td_target", False),
+        ("Pendulum-v1", False),
+        ("tests/networks/test_own_layers.py --verbose", False),  # a single span would be too wide for a phone
+    ],
+)
+def test_code_with_flags_is_broken_only_between_words(code, kept):
+    """Flags in the text of pages are not broken after their hyphens."""
+    spec = importlib.util.spec_from_file_location("flags", DOCS / "extensions" / "flags.py")
+    flags = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(flags)
+    assert flags.has_flags(code) == kept
+    css = (DOCS / "static" / "site.css").read_text(encoding="utf-8")
+    assert "code.flags .pre {\n  white-space: nowrap;" in css
+    assert '"flags"' in (DOCS / "conf.py").read_text(encoding="utf-8")

@@ -33,6 +33,23 @@ def test_import_prints_nothing_and_is_lazy():
 
 
 @pytest.mark.slow
+def test_keras_is_imported_on_first_use():
+    done = run(
+        """
+import sys
+from ddpg.quiet import load_tensorflow
+load_tensorflow()
+print([name for name in sys.modules if name.startswith("keras")])
+from tensorflow.keras import layers
+import keras
+import tensorflow as tf
+print(layers.Dense is keras.layers.Dense is tf.keras.layers.Dense, tf.optimizers.Adam is keras.optimizers.Adam)
+"""
+    )
+    assert done.stdout.split("\n")[:2] == ["[]", "True True"]
+
+
+@pytest.mark.slow
 def test_importing_everything_does_not_change_tensorflow_and_eager_code_works_beside_an_agent():
     """In one process, because importing TensorFlow takes longest."""
     done = run(

@@ -10,6 +10,7 @@ import symtable
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import nbformat
@@ -146,8 +147,8 @@ def test_a_notebook_is_executed_and_its_outputs_are_compared(tmp_path, capsys, m
 # -- the comparison ------------------------------------------------------------------------------------
 
 
-def load(name):
-    specification = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+def load(name, folder=FOLDER):
+    specification = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
@@ -258,3 +259,33 @@ def test_what_is_printed_follows_a_number_that_a_reader_changes(name, cells, cha
         code = code.replace(number, other)
     exec(code, {})
     assert printed in capsys.readouterr().out
+
+
+# -- pages of the site: notebooks are copied before a build, and their links are adapted -----------------
+
+
+notebook_pages = load("notebook_pages", FOLDER.parent / "docs" / "extensions")
+
+
+def test_links_of_pages_lead_to_the_notebooks_pages():
+    text = (
+        "[one](../notebooks/1_quickstart.ipynb) [two](../../notebooks/7_minimize.ipynb) [other](../notebooks/README.md)"
+    )
+    assert notebook_pages.with_links_to_pages(text) == (
+        "[one](/notebooks/1_quickstart.ipynb) [two](/notebooks/7_minimize.ipynb) [other](../notebooks/README.md)"
+    )
+
+
+def test_links_of_notebooks_lead_to_pages():
+    assert notebook_pages.as_page("![a](../docs/a.png) [b](../docs/faq.md)") == "![a](../a.png) [b](../faq.md)"
+
+
+def test_every_notebook_is_copied_once_and_stale_copies_are_deleted(tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "0_gone.ipynb").write_text("{}")
+    app = SimpleNamespace(srcdir=tmp_path)
+    notebook_pages._copy(app, None)
+    copied = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "notebooks").iterdir()}
+    assert {*copied} == {path.name for path in FOLDER.glob("*.ipynb")}
+    notebook_pages._copy(app, None)  # unchanged files are not written, which keeps builds incremental
+    assert copied == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "notebooks").iterdir()}
