@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from agent_options import TINY
+from environments import Shaped
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refuses
@@ -271,21 +272,17 @@ def test_a_second_wrapper_needs_a_second_flag(capsys):
     ],
 )
 def test_images_for_dense_layers_are_named(space, config, words):
-    note = image_note(_Observing(space), config)
+    note = image_note(Shaped(space, gym.spaces.Discrete(2)), config)
     assert all(word in note for word in words.split()) if words else note == ""
-
-
-class _Observing(gym.Env):
-    def __init__(self, space):
-        self.observation_space, self.action_space = space, gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
 
 @pytest.mark.parametrize("vector", [False, True])
 def test_images_in_a_flattened_dict_are_named(vector):
     camera = gym.spaces.Dict(front=gym.spaces.Box(0, 255, (8, 8, 3), np.uint8))
     parts = {"camera": camera, "depth": gym.spaces.Box(0, 1, (8, 8), np.float32)}
-    env = gym.wrappers.FlattenObservation(_Observing(gym.spaces.Dict(parts)))
+    plain = Shaped(gym.spaces.Dict(parts), gym.spaces.Discrete(2))
+    env = gym.wrappers.FlattenObservation(plain)
     note = image_note(gym.vector.SyncVectorEnv([lambda: env] * 2) if vector else env, DDPGConfig(hidden=(10,)))
     assert all(word in note for word in ("camera.front (8x8x3)", " 192 ", " 1,920 "))
-    without = gym.wrappers.FilterObservation(_Observing(gym.spaces.Dict(parts)), ["depth"])
+    without = gym.wrappers.FilterObservation(plain, ["depth"])
     assert image_note(gym.wrappers.FlattenObservation(without), DDPGConfig()) == ""
