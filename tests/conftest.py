@@ -3,11 +3,13 @@
 # ruff: noqa: E402 - environment variables are set before the imports that read them
 
 import gc
+import importlib.util
 import os
 import shutil
 import signal
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Before NumPy reads it, as ddpg.cli.main does: a second BLAS thread that waits for its core costs more than it
@@ -108,6 +110,14 @@ ELSEWHERE = (
     "on_bad_transition",
     "step_timeout",
 )
+
+
+def module_at(path: Path) -> ModuleType:
+    """Import a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def without_the_change(base, field):

@@ -1,12 +1,12 @@
 """Docstrings: ``Raises:`` states the condition under which an error is raised."""
 
 import ast
-import importlib.util
 import inspect
 import re
 from pathlib import Path
 
 import pytest
+from conftest import module_at
 
 ROOT = Path(__file__).parents[1]
 MODULES = [path for folder in ("ddpg", "envs") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -34,10 +34,7 @@ def test_the_pattern_finds_the_items():
 
 
 def test_an_entry_for_several_names_is_whole_for_each_on_the_site():
-    file = ROOT / "docs" / "extensions" / "docstrings.py"
-    spec = importlib.util.spec_from_file_location("docstrings", file)
-    extension = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(extension)
+    extension = module_at(ROOT / "docs" / "extensions" / "docstrings.py")
     lines = ["Attributes:", "    actor, critic: the networks; call them", "        in a session.", "    replay: rows."]
     network = "the networks; call them", "        in a session."
     assert extension.tables_and_bars(lines) == [

@@ -4,7 +4,6 @@ import ast
 import contextlib
 import dataclasses
 import importlib
-import importlib.util
 import json
 import re
 import shlex
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from conftest import module_at
 from few_frames import few_frames
 
 import ddpg
@@ -400,10 +400,7 @@ def test_the_first_screens_have_the_animation_the_commands_and_the_ways_to_insta
 )
 def test_code_with_flags_is_broken_only_between_words(code, kept):
     """Flags in the text of pages are not broken after their hyphens."""
-    spec = importlib.util.spec_from_file_location("flags", DOCS / "extensions" / "flags.py")
-    flags = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(flags)
-    assert flags.has_flags(code) == kept
+    assert module_at(DOCS / "extensions" / "flags.py").has_flags(code) == kept
     css = (DOCS / "static" / "site.css").read_text(encoding="utf-8")
     assert "code.flags .pre {\n  white-space: nowrap;" in css
     assert '"flags"' in (DOCS / "conf.py").read_text(encoding="utf-8")

@@ -1,7 +1,6 @@
 """The committed notebooks are executed, and executing them again gives the same outputs (``execute.py --check``)."""
 
 import copy
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 import matplotlib.pyplot as plt
 import nbformat
 import pytest
+from conftest import module_at
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 TAGS = {"varies", "training"}  # those that notebooks/compare.py knows
@@ -128,7 +128,7 @@ def test_outputs_are_as_committed(name):
 def test_a_notebook_is_executed_and_its_outputs_are_compared(tmp_path, capsys, monkeypatch):
     """Written by ``execute.py`` they are as committed; with another committed number they are not."""
     monkeypatch.syspath_prepend(FOLDER)  # it imports the other
-    execute, path = load("execute"), tmp_path / "small.ipynb"
+    execute, path = module_at(FOLDER / "execute.py"), tmp_path / "small.ipynb"
     cell = nbformat.v4.new_code_cell("import sys\nprint('about', 6 * 7)\nprint('a notice', file=sys.stderr)")
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
     assert execute.main([str(path)]) == 0
@@ -147,14 +147,7 @@ def test_a_notebook_is_executed_and_its_outputs_are_compared(tmp_path, capsys, m
 # -- the comparison ------------------------------------------------------------------------------------
 
 
-def load(name, folder=FOLDER):
-    specification = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-compare = load("compare")
+compare = module_at(FOLDER / "compare.py")
 
 
 def notebook_with(text, source="", tags=(), processor="znver5"):
@@ -264,7 +257,7 @@ def test_what_is_printed_follows_a_number_that_a_reader_changes(name, cells, cha
 # -- pages of the site: notebooks are copied before a build, and their links are adapted -----------------
 
 
-notebook_pages = load("notebook_pages", FOLDER.parent / "docs" / "extensions")
+notebook_pages = module_at(FOLDER.parent / "docs" / "extensions" / "notebook_pages.py")
 
 
 def test_links_of_pages_lead_to_the_notebooks_pages():

@@ -2,15 +2,10 @@
 
 import ast
 import functools
-import importlib.util
-import sys
-from pathlib import Path
 
+import mutants
 import pytest
 
-spec = importlib.util.spec_from_file_location("mutants", Path(__file__).with_name("mutants.py"))
-mutants = sys.modules["mutants"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(mutants)
 MUTANTS = sorted(mutants.listed(), key=lambda mutant: mutant.file)  # a source is parsed once
 
 

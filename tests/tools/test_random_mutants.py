@@ -2,16 +2,10 @@
 
 import ast
 import functools
-import importlib
-import sys
-from pathlib import Path
 
+import mutations
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-mutations = importlib.import_module("mutations")
-random_mutants = importlib.import_module("random_mutants")
-sys.path.pop(0)
+import random_mutants
 
 SOURCE = '''
 """A docstring: 1 + 1."""

@@ -1,15 +1,10 @@
 """Which slow tests a change asks for, in a temporary repository."""
 
-import importlib.util
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-
-spec = importlib.util.spec_from_file_location("slow_tests", Path(__file__).with_name("slow_tests.py"))
-slow_tests = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(slow_tests)
+import slow_tests
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 FILES = {
