@@ -12,7 +12,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddpg.cli.flags import Flag, flag_name, flags_of, parse_flags, refuse_unknown
 from ddpg.config.imports import imports_allowed, is_reference
@@ -28,6 +28,20 @@ if TYPE_CHECKING:
     from ddpg.config.algorithm_options import AgentConfig
     from ddpg.runs.env_source import EnvSource
     from ddpg.runs.saved_policy import SavedPolicy
+
+
+class Answer(NamedTuple):
+    """What a command has found out.
+
+    Attributes:
+        values: for ``--json``.
+        text: for people.
+        failure: what went wrong all the same, to be raised when the answer is printed.
+    """
+
+    values: Mapping[str, Any]
+    text: str
+    failure: UsageError | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,8 +64,8 @@ class Command(Options, abc.ABC):
                     _check_path(path, field.name)
 
     @abc.abstractmethod
-    def __call__(self) -> None:
-        """Do it."""
+    def __call__(self) -> Answer | None:
+        """Do it, and return what there is to print."""
 
     @classmethod
     def flags(cls, defaults: Mapping[str, Any] | None = None) -> dict[str, Flag]:
@@ -70,7 +84,7 @@ class Command(Options, abc.ABC):
         }
 
     @classmethod
-    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
+    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], Answer | None]:
         """Return the command that the arguments describe, ready to be called.
 
         Raises:

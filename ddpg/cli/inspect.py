@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from ddpg.checkpoints.atomic_write import check_figure
 from ddpg.cli.command import (
+    Answer,
     EnvironmentCommand,
     JSONOption,
     SavedPolicyCommand,
     WithImports,
     import_from_working_directory,
     import_with_tensorflow,
-    json_line,
 )
-from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import option
 from ddpg.errors import UsageError, brief
 from ddpg.progress import format_number
@@ -35,14 +34,10 @@ class Evaluate(JSONOption, SavedPolicyCommand):
     episodes: int = option(100, "number of episodes", at_least=1)
     seed: int | None = option(None, "seed of the environment; none: derived from the run's", at_least=0)
 
-    def __call__(self) -> None:
-        """Evaluate, and print."""
-        with stdout_reserved_for_answer(self.json), self.imports_allowed():
-            policy = self.saved_policy()
-            summary, text, failed = policy.evaluate(self.episodes, self.seed, progress_bar=not self.json)
-        print(json_line(summary) if self.json else text)
-        if failed is not None:  # the environment, in ``close``
-            raise failed
+    def __call__(self) -> Answer:
+        """Evaluate; a failure is the environment's, in ``close``."""
+        with self.imports_allowed():
+            return Answer(*self.saved_policy().evaluate(self.episodes, self.seed, progress_bar=not self.json))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,18 +52,19 @@ class CheckCritic(JSONOption, SavedPolicyCommand):
     )
     seed: int | None = option(None, "seed of the environment and the disturbances; none: from the run's", at_least=0)
 
-    def __call__(self) -> None:
-        """Simulate, and print."""
+    def __call__(self) -> Answer:
+        """Simulate."""
         from ddpg.runs.saved_policy import RunPolicy
 
-        with stdout_reserved_for_answer(self.json), self.imports_allowed():
+        with self.imports_allowed():
             policy = self.saved_policy()
             if not isinstance(policy, RunPolicy):
                 raise UsageError(f"{policy.name} is a policy without its critic; name a run directory")
-            summary, text = policy.check_critic(
-                self.states, self.actions, self.disturbance, self.horizon, self.seed, progress_bar=not self.json
+            return Answer(
+                *policy.check_critic(
+                    self.states, self.actions, self.disturbance, self.horizon, self.seed, progress_bar=not self.json
+                )
             )
-        print(json_line(summary) if self.json else text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,17 +82,14 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
         None, "draw the two steps of this recipe's update instead: one of ddpg/recipes, or a TOML file", metavar="NAME"
     )
 
-    def __call__(self) -> None:
-        """Compare them, draw, and print."""
-        with stdout_reserved_for_answer(self.json), self.imports_allowed():
+    def __call__(self) -> Answer:
+        """Compare them, and draw."""
+        with self.imports_allowed():
             report = self._report()
-        if self.json:
-            print(json_line(report))
-            return
         from ddpg.laboratory.text import paths_text, update_text
 
         text = paths_text(report) if self.recipe is None else update_text(report)
-        print(f"{text}\nThe picture is in {report['picture']}")
+        return Answer(report, f"{text}\nThe picture is in {report['picture']}")
 
     def _report(self) -> dict[str, Any]:
         check_figure(self.picture)
@@ -163,19 +156,17 @@ class Export(JSONOption, SavedPolicyCommand):
         is_path=True,
     )
 
-    def __call__(self) -> None:
-        """Write the files, and print the largest difference from the agent."""
-        with stdout_reserved_for_answer(self.json), self.imports_allowed():
+    def __call__(self) -> Answer:
+        """Write the files, and return the largest difference from the agent."""
+        with self.imports_allowed():
             summary = self._exported()
-        if self.json:
-            print(json_line(summary))
-            return
         from ddpg.exports.export import SAMPLES
 
         what = f"checkpoint {summary['checkpoint']}" if "checkpoint" in summary else self.run
-        print(
+        return Answer(
+            summary,
             f"{summary['path']}: the policy of {what} as {summary['format']}; on {SAMPLES} observations it differs "
-            f"from the agent by at most {summary['difference']:.1g} of {summary['difference_unit']}"
+            f"from the agent by at most {summary['difference']:.1g} of {summary['difference_unit']}",
         )
 
     def _exported(self) -> dict[str, Any]:
@@ -208,10 +199,11 @@ class Watch(SavedPolicyCommand):
     episodes: int = option(1, "number of episodes", at_least=1)
     seed: int | None = option(None, "seed of the environment; none: derived from the run's", at_least=0)
 
-    def __call__(self) -> None:
+    def __call__(self) -> Answer | None:
         """Show them."""
         with self.imports_allowed():
             self.saved_policy().watch(self.episodes, self.seed)
+        return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,15 +218,15 @@ class Record(JSONOption, Watch):
         is_path=True,
     )
 
-    def __call__(self) -> None:
+    def __call__(self) -> Answer:
         """Write them."""
         from ddpg.runs.video import check_video_path
 
-        with stdout_reserved_for_answer(self.json), self.imports_allowed():
+        with self.imports_allowed():
             if self.output is not None:
                 check_video_path(self.output)
             summary = self.saved_policy().record(self.output, self.episodes, self.seed)
-        print(json_line(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
+        return Answer(summary, f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -251,8 +243,8 @@ class Plot(JSONOption):
         False, "draw one run's diagnostics instead, and print them: the state of its networks below its returns"
     )
 
-    def __call__(self) -> None:
-        """Draw them, and print where they end."""
+    def __call__(self) -> Answer:
+        """Draw them, and return where they end."""
         from ddpg.runs.curves import learning_curves
         from ddpg.runs.found_runs import find_runs
         from ddpg.runs.plotting import plot_curves
@@ -261,21 +253,18 @@ class Plot(JSONOption):
             raise UsageError("no runs to plot; name run directories, or directories that hold them, such as runs")
         found = find_runs(self.runs, self.against)
         if self.diagnose:
-            self._draw_diagnostics(found)
-            return
+            return self._draw_diagnostics(found)
         curves = learning_curves(found, self.against, self.measure)
         path = plot_curves(curves, self.output, self.against, self.measure)
-        if self.json:
-            arrays = ("times", "centre", "low", "high")
-            listed = [vars(curve) | {name: getattr(curve, name).tolist() for name in arrays} for curve in curves]
-            print(json_line({"picture": str(path), "curves": listed}))
-            return
-        for curve in curves:
-            last = format_number(curve.centre[-1])
-            print(f"{curve.env_id}: {curve.label}, seeds: {curve.seeds}, last return {last}")
-        print(f"The picture is in {path}")
+        arrays = ("times", "centre", "low", "high")
+        listed = [vars(curve) | {name: getattr(curve, name).tolist() for name in arrays} for curve in curves]
+        lines = [
+            f"{curve.env_id}: {curve.label}, seeds: {curve.seeds}, last return {format_number(curve.centre[-1])}\n"
+            for curve in curves
+        ]
+        return Answer({"picture": str(path), "curves": listed}, f"{''.join(lines)}The picture is in {path}")
 
-    def _draw_diagnostics(self, found: "Sequence[Run]") -> None:
+    def _draw_diagnostics(self, found: "Sequence[Run]") -> Answer:
         from ddpg.runs.diagnosis_text import diagnosis_text
         from ddpg.runs.plotting import plot_diagnostics
 
@@ -285,8 +274,7 @@ class Plot(JSONOption):
         if len(found) != 1:
             raise UsageError(f"{len(found)} runs given to --diagnose, which draws one; name its directory")
         path = plot_diagnostics(found[0], self.output)
-        text = f"{diagnosis_text(found[0])}\nThe picture is in {path}"
-        print(json_line({"picture": str(path)}) if self.json else text)
+        return Answer({"picture": str(path)}, f"{diagnosis_text(found[0])}\nThe picture is in {path}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -295,12 +283,12 @@ class Runs(JSONOption):
 
     root: str = option("runs", "directory that holds runs", positional=True, metavar="DIR", is_path=True)
 
-    def __call__(self) -> None:
+    def __call__(self) -> Answer:
         """List them."""
         from ddpg.runs.listing import list_runs, runs_text
 
         rows = list_runs(self.root)
-        print(json_line({"runs": rows}) if self.json else runs_text(rows))
+        return Answer({"runs": rows}, runs_text(rows))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -309,16 +297,15 @@ class Zoo(JSONOption):
 
     name: str | None = option(None, "a policy, such as HalfCheetah-v5; none: list all", positional=True, metavar="NAME")
 
-    def __call__(self) -> None:
+    def __call__(self) -> Answer:
         """List them, or show the card."""
+        import msgspec
+
         from ddpg.exports.zoo import read_entry
         from ddpg.runs.zoo_listing import card_text, list_zoo, zoo_text
 
         if self.name is None:
             rows = list_zoo()
-            print(json_line({"policies": rows}) if self.json else zoo_text(rows))
-            return
-        import msgspec
-
+            return Answer({"policies": rows}, zoo_text(rows))
         entry = read_entry(self.name)
-        print(json_line(msgspec.to_builtins(entry.card)) if self.json else card_text(entry))
+        return Answer(msgspec.to_builtins(entry.card), card_text(entry))

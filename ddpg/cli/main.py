@@ -14,10 +14,10 @@ from collections.abc import Sequence
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import ddpg
-from ddpg.cli.command import Command
+from ddpg.cli.command import Command, json_line
 from ddpg.cli.inspect import CheckCritic, Evaluate, Export, Paths, Plot, Record, Runs, Watch, Zoo
 from ddpg.cli.studies import Study, Tune
-from ddpg.cli.terminal import silence_stdout_at_exit, tolerate_broken_pipes
+from ddpg.cli.terminal import silence_stdout_at_exit, stdout_reserved_for_answer, tolerate_broken_pipes
 from ddpg.cli.train import Resume, Train
 from ddpg.config import name_hints
 from ddpg.errors import CellsFailed, EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
@@ -84,7 +84,14 @@ def _main(arguments: Sequence[str], whole_process: bool) -> int:
 
 def _run(name: str = "", *arguments: str) -> None:
     if name in COMMANDS:
-        COMMANDS[name].parse(arguments, f"ddpg {name}")()
+        as_json = "--json" in arguments
+        command = COMMANDS[name].parse(arguments, f"ddpg {name}")
+        with stdout_reserved_for_answer(as_json):
+            answer = command()
+        if answer is not None:
+            print(json_line(answer.values) if as_json else answer.text)
+            if answer.failure is not None:
+                raise answer.failure
     elif name in ("-h", "--help"):
         print(_overview())
     elif name == "--version":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpg.cli.command import (
+    Answer,
     Command,
     EnvironmentCommand,
     JSONOption,
@@ -15,11 +16,9 @@ from ddpg.cli.command import (
     WithImports,
     check_own_options,
     inspect_environment,
-    json_line,
     own_options,
 )
 from ddpg.cli.flags import flag_name
-from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import CellsFailed, FileFault, UsageError, file_faults
@@ -81,20 +80,22 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
     retry: bool = option(False, "also retry cells that failed")
     report: bool = option(False, "only write the report of the cells that are done, also while the study runs")
 
-    def __call__(self) -> None:
+    def __call__(self) -> Answer:
         """Run the cells that are left, and report."""
         if self.report and self.retry:
             raise UsageError("--report runs no cell, so --retry would do nothing; leave one of them out")
         path = Path(self.study)
         root = Path("studies", path.stem) if self.root is None else Path(self.root)
-        with stdout_reserved_for_answer(self.json):
-            report, outcome = self._report(path, root)
-        self._print(root, report, outcome)
-        _refuse_left_out({"cells": report.unread, "files": report.unwritten})
-        if outcome is not None and outcome.failed:
+        report, outcome = self._report(path, root)
+        left_out = {"unread": report.unread, "unwritten": report.unwritten}
+        values = {"study": str(root), **_as_text(report.files), "rows": report.rows, "comparisons": report.comparisons}
+        failure: UsageError | None = _left_out({"cells": report.unread, "files": report.unwritten})
+        if failure is None and outcome is not None and outcome.failed:
             cell, why = next(iter(outcome.failed.items()))
             count = f"{len(outcome.failed)} of {outcome.cells} cells failed, {cell} with: {why}"
-            raise CellsFailed(f"{count}; when that is fixed, try them again with --retry")
+            failure = CellsFailed(f"{count}; when that is fixed, try them again with --retry")
+        text = _with_files(report.markdown, report.files)
+        return Answer(values | left_out | (vars(outcome) if outcome else {}), text, failure)
 
     def _report(self, path: Path, root: Path) -> "tuple[Report, StudyOutcome | None]":
         from ddpg.studies.study_report import write_report
@@ -122,32 +123,23 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
             )
         return write_report(root, groups), outcome
 
-    def _print(self, root: Path, report: "Report", outcome: "StudyOutcome | None") -> None:
-        if self.json:
-            listed = {"rows": report.rows, "comparisons": report.comparisons}
-            left_out = {"unread": report.unread, "unwritten": report.unwritten}
-            answer = {"study": str(root), **_as_text(report.files), **listed, **left_out}
-            print(json_line(answer | (vars(outcome) if outcome else {})))
-            return
-        _print_text(report.markdown, report.files)
-
 
 def _as_text(files: Mapping[str, Path | None]) -> dict[str, str | None]:
     return {name: None if path is None else str(path) for name, path in files.items()}
 
 
-def _print_text(text: str, files: Mapping[str, Path | None]) -> None:
-    """Print a report's text, and which files were written."""
-    print(text)
-    if written := [str(path) for path in files.values() if path is not None]:
-        print("Written: " + ", ".join(written))
+def _with_files(text: str, files: Mapping[str, Path | None]) -> str:
+    """Return a report's text, and which files were written."""
+    written = [str(path) for path in files.values() if path is not None]
+    return f"{text}\nWritten: {', '.join(written)}" if written else text
 
 
-def _refuse_left_out(left_out: Mapping[str, list[str]]) -> None:
-    """Raise a FileFault, after a report was printed, if anything was left out of it: by what it is, a line for each."""
-    for what, lines in left_out.items():
+def _left_out(lines_of: Mapping[str, list[str]]) -> FileFault | None:
+    """Return the fault of a report from which anything was left out: by what it is, a line for each."""
+    for what, lines in lines_of.items():
         if lines:
-            raise FileFault(f"{what} left out of the report: {len(lines)}; the first: {lines[0]}")
+            return FileFault(f"{what} left out of the report: {len(lines)}; the first: {lines[0]}")
+    return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,13 +188,24 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         most = MAX_CELLS // self.seeds
         self._check(self.trials <= most, "trials", f"at most {most} with {self.seeds} seeds each: {MAX_CELLS} runs")
 
-    def __call__(self) -> None:
+    def __call__(self) -> Answer:
         """Run the trials that are left, compare, and report."""
-        with stdout_reserved_for_answer(self.json), self.imports_allowed():
+        with self.imports_allowed():
             root, report, tuned = self._tuned()
-        self._print(root, report, tuned)
-        _refuse_left_out({"runs": report.unread})
-        _refuse_failures(tuned, self.trials)
+        files = {name: getattr(report, name) for name in ("results", "text", "best", "comparison", "figure")}
+        best = {"trial": tuned.best.number, "value": tuned.best.value, **tuned.best.changes} if tuned.best else None
+        summary = {
+            "tuning": str(root),
+            "trials": collections.Counter(trial.state for trial in tuned.trials),
+            "files": _as_text(files),
+            "best": best,
+            "compared": {name: vars(one) for name, one in report.compared.items()},
+            "comparison": report.comparison_of_best and dataclasses.asdict(report.comparison_of_best),
+            "verdict": report.verdict,
+            "unread": report.unread,
+        }
+        text = _with_files(report.text.read_text(encoding="utf-8"), files)
+        return Answer(summary, text, _left_out({"runs": report.unread}) or _failures(tuned, self.trials))
 
     def _tuned(self) -> "tuple[Path, TuningReport, TuningOutcome]":
         from ddpg.runs import run_directory
@@ -287,39 +290,22 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
                     words += [f"{flag}={one}"] if one.startswith("-") else [flag, one]
         return words
 
-    def _print(self, root: Path, report: "TuningReport", tuned: "TuningOutcome") -> None:
-        files = {name: getattr(report, name) for name in ("results", "text", "best", "comparison", "figure")}
-        if self.json:
-            best = {"trial": tuned.best.number, "value": tuned.best.value, **tuned.best.changes} if tuned.best else None
-            summary = {
-                "tuning": str(root),
-                "trials": collections.Counter(trial.state for trial in tuned.trials),
-                "files": _as_text(files),
-                "best": best,
-                "compared": {name: vars(one) for name, one in report.compared.items()},
-                "comparison": report.comparison_of_best and dataclasses.asdict(report.comparison_of_best),
-                "verdict": report.verdict,
-                "unread": report.unread,
-            }
-            print(json_line(summary))
-            return
-        _print_text(report.text.read_text(encoding="utf-8"), files)
 
-
-def _refuse_failures(tuned: "TuningOutcome", wanted: int) -> None:
-    """End the command with status 1 if trials or cells of the comparison failed; ``wanted`` is ``--trials``."""
+def _failures(tuned: "TuningOutcome", wanted: int) -> CellsFailed | None:
+    """Return the error if trials or cells of the comparison failed; ``wanted`` is ``--trials``."""
     more = f"failed trials are not repeated; for others give --trials of more than {wanted}"
     if tuned.stopped is not None:
         left = len(tuned.trials) < wanted
         then = "the same command tries what is left" if left else f"none of the {wanted} trials is left: {more}"
-        raise CellsFailed(f"{tuned.stopped}; when that is fixed, {then}")
+        return CellsFailed(f"{tuned.stopped}; when that is fixed, {then}")
     failed = [trial for trial in tuned.trials if trial.state == "failed"]
     if tuned.failed:
         cell, why = next(iter(tuned.failed.items()))
         counted = f"{len(tuned.failed)} cell{'s' * (len(tuned.failed) > 1)}"
-        raise CellsFailed(f"{counted} of the comparison failed, {cell} with: {why}; the same command tries again")
+        return CellsFailed(f"{counted} of the comparison failed, {cell} with: {why}; the same command tries again")
     if failed:
-        raise CellsFailed(
+        return CellsFailed(
             f"{len(failed)} of {len(tuned.trials)} trials failed, {failed[0].number} with: {failed[0].reason}; the "
             f"results of the others are kept; {more}"
         )
+    return None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpg.cli.command import (
+    Answer,
     Command,
     EnvironmentCommand,
     JSONOption,
@@ -18,7 +19,6 @@ from ddpg.cli.command import (
     check_own_options,
     import_with_tensorflow,
     inspect_environment,
-    json_line,
     own_options,
     source_of,
 )
@@ -121,7 +121,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
     diagnose: bool = option(False, "write diagnostics.csv: the state of the networks, for ddpg plot RUN --diagnose")
 
     @classmethod
-    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
+    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], Answer]:
         """Return the training that the arguments describe, ready to be called; they are parsed twice.
 
         The first pass knows the options of every algorithm and finds the environment and the file. The second knows
@@ -192,46 +192,44 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
             print_to_stderr(buffer_note)
         return functools.partial(cls(**found), config, name)
 
-    def __call__(self, config: "AgentConfig | None" = None, name: str = "") -> None:
+    def __call__(self, config: "AgentConfig | None" = None, name: str = "") -> Answer:
         """Train with these options in the environment of this id, without its module, and report."""
         from ddpg.runs.dataset import check_offline
         from ddpg.workers.worker_options import check_collector
 
         if self.seeds is not None:
             assert config is not None  # ``parse`` gives it
-            self._train_seeds(config, name)
-            return
+            return self._train_seeds(config, name)
         self.check_tracker()
         check_offline(self.dataset, self.offline_timesteps, self.collector)
         check_collector(self.collector, self.workers, self.ray_address)
-        with stdout_reserved_for_answer(self.json):
-            import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
-            from ddpg.runs import training
+        import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
+        from ddpg.runs import training
 
-            run = training.train(
-                self.env,
-                config,
-                seed=self.seed,
-                total_timesteps=self.total_timesteps,
-                root=self.root,
-                evaluation_interval=self.evaluation_interval,
-                evaluation_episodes=self.evaluation_episodes,
-                n_envs=self.n_envs,
-                vectorization=self.vectorization,
-                wrappers=self.wrap,
-                env_kwargs=self.source.kwargs,
-                collector=self.collector,
-                workers=self.workers,
-                ray_address=self.ray_address,
-                dataset=self.dataset,
-                offline_timesteps=self.offline_timesteps,
-                diagnose=self.diagnose,
-                progress_bar=self.progress_bar,
-                track=self.track,
-            )
-        print_report(run, self.json)
+        run = training.train(
+            self.env,
+            config,
+            seed=self.seed,
+            total_timesteps=self.total_timesteps,
+            root=self.root,
+            evaluation_interval=self.evaluation_interval,
+            evaluation_episodes=self.evaluation_episodes,
+            n_envs=self.n_envs,
+            vectorization=self.vectorization,
+            wrappers=self.wrap,
+            env_kwargs=self.source.kwargs,
+            collector=self.collector,
+            workers=self.workers,
+            ray_address=self.ray_address,
+            dataset=self.dataset,
+            offline_timesteps=self.offline_timesteps,
+            diagnose=self.diagnose,
+            progress_bar=self.progress_bar,
+            track=self.track,
+        )
+        return report_on(run)
 
-    def _train_seeds(self, config: "AgentConfig", name: str) -> None:
+    def _train_seeds(self, config: "AgentConfig", name: str) -> Answer:
         """Describe several seeds as a study, and run it as ``ddpg study`` does.
 
         Raises:
@@ -257,16 +255,9 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         file = root.with_suffix(".toml")  # the study copies it into its folder, unless its runs are of other options
         atomic_write.write_text(file, f"{given}\n[configurations.train]\n{as_toml(options)}")
         modules = tuple(dict.fromkeys([*self.allow_import, *[module] * bool(module)]))
-        handed_over = Study(
-            study=str(file),
-            root=str(root),
-            allow_import=modules,
-            json=self.json,
-            progress_bar=self.progress_bar,
-        )
-        handed_over()
-        if not self.json:
-            print(f"The runs are {root}/train/SEED/{name}/1; for other options give another --root")
+        answer = Study(study=str(file), root=str(root), allow_import=modules, progress_bar=self.progress_bar)()
+        where = f"The runs are {root}/train/SEED/{name}/1; for other options give another --root"
+        return answer._replace(text=f"{answer.text}\n{where}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -292,7 +283,7 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
     )
 
     @classmethod
-    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
+    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], Answer]:
         """Return the training that the arguments describe, ready to be called; they are parsed twice.
 
         The second pass knows the options of the run, whose defaults are its own values.
@@ -330,11 +321,11 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
             check_changeable(kind, changes)
         return functools.partial(cls(**found), changes)
 
-    def __call__(self, changes: Mapping[str, Any] | None = None) -> None:
+    def __call__(self, changes: Mapping[str, Any] | None = None) -> Answer:
         """Resume with these options changed, and report."""
         from ddpg.runs import run_directory
 
-        with stdout_reserved_for_answer(self.json), self.imports_allowed():
+        with self.imports_allowed():
             self.check_tracker()
             run_directory.read_config(self.run)  # before TensorFlow is imported, which takes seconds
             import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
@@ -353,11 +344,11 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
                 progress_bar=self.progress_bar,
                 track=self.track,
             )
-        print_report(run, self.json)
+        return report_on(run)
 
 
-def print_report(run: Path, as_json: bool) -> None:
-    """Print the path of a run, its speed, and its last evaluation."""
+def report_on(run: Path) -> Answer:
+    """Return the path of a run, its speed, and its last evaluation."""
     from ddpg.runs import run_directory
     from ddpg.runs.commands import as_argument, command_for
     from ddpg.runs.tables import read_table
@@ -382,21 +373,20 @@ def print_report(run: Path, as_json: bool) -> None:
         "evaluation_episodes": int(evaluation.get("episodes") or 0),
         "evaluation_success_rate": float(evaluation["success_rate"]) if evaluation.get("success_rate") else None,
     }
-    if as_json:
-        print(json_line(summary))
-        return
+    lines = []
     if evaluation and summary["finished"]:  # a run that stopped early has printed it already
         success = summary["evaluation_success_rate"]
         until = timesteps if document["offline_timesteps"] is None else document["offline_timesteps"]
         unit = "updates" if document["dataset"] is not None and timesteps <= until else "steps"
-        print(
+        lines.append(
             f"{env_id}: evaluation return {format_number(summary['evaluation_mean_return'])}"
             + (f", success rate {success:.0%}," if success is not None else "")
             + f" after {int(evaluation['timesteps']):,} {unit}, {seconds:.1f} s of training "
             f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} {unit}/s without those"
         )
-    print(f"Everything is in {run}; evaluate it with: {command_for('evaluate', run, document)}")
-    print(f"Its curves (pip install tensorboard): {shlex.join(['tensorboard', '--logdir', as_argument(run)])}")
+    lines.append(f"Everything is in {run}; evaluate it with: {command_for('evaluate', run, document)}")
+    lines.append(f"Its curves (pip install tensorboard): {shlex.join(['tensorboard', '--logdir', as_argument(run)])}")
+    return Answer(summary, "\n".join(lines))
 
 
 def _origin_of_defaults(name: str, kind: type["AgentConfig"], preset: "Preset") -> str:
