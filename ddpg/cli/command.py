@@ -135,18 +135,9 @@ class EnvironmentCommand(Command):
         Raises:
             UsageError: if the keyword arguments cannot be read.
         """
-        return source_of(self.env, self.wrap, self.env_kwargs)
+        from ddpg.runs.env_source import EnvSource, kwargs_of
 
-
-def source_of(env_id: str, wrappers: Sequence[str], words: Sequence[str]) -> "EnvSource":
-    """Return what an environment is made from; ``words`` are its keyword arguments, each ``NAME=VALUE``.
-
-    Raises:
-        UsageError: if the keyword arguments cannot be read.
-    """
-    from ddpg.runs.env_source import EnvSource, kwargs_of
-
-    return EnvSource(env_id, wrappers, kwargs_of(words))
+        return EnvSource(self.env, self.wrap, kwargs_of(self.env_kwargs))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,9 +151,17 @@ class WithImports(Command):
         metavar="MODULE",
     )
 
-    def imports_allowed(self) -> contextlib.AbstractContextManager[None]:
-        """Allow these imports inside a ``with`` block, from the working directory too."""
-        return allowing_imports(self.allow_import)
+    @contextlib.contextmanager
+    def imports_allowed(self) -> Iterator[None]:
+        """Allow these imports inside the block, also from the working directory, without TensorFlow's notices."""
+
+        def importer(name: str) -> types.ModuleType:
+            with quiet_import():
+                return importlib.import_module(name)
+
+        import_from_working_directory(*self.allow_import)
+        with imports_allowed(self.allow_import, importer):
+            yield
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,19 +242,6 @@ class ProgressOption(Command):
     """A long command, with a progress bar."""
 
     progress_bar: bool = option(True, "show progress on stderr")
-
-
-@contextlib.contextmanager
-def allowing_imports(modules: Sequence[str]) -> Iterator[None]:
-    """Allow references to modules inside the block, also from the working directory, without TensorFlow's notices."""
-
-    def importer(name: str) -> types.ModuleType:
-        with quiet_import():
-            return importlib.import_module(name)
-
-    import_from_working_directory(*modules)
-    with imports_allowed(modules, importer):
-        yield
 
 
 def import_with_tensorflow(*modules: str, say: bool = True) -> None:

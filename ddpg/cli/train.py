@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +14,10 @@ from ddpg.cli.command import (
     JSONOption,
     ProgressOption,
     WithImports,
-    allowing_imports,
     check_own_options,
     import_with_tensorflow,
     inspect_environment,
     own_options,
-    source_of,
 )
 from ddpg.cli.flags import Flag, flag_name, flags_of, parse_flags, refuse_unknown
 from ddpg.cli.terminal import stdout_reserved_for_answer
@@ -131,22 +128,21 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         from ddpg.config.presets import default_options, hints_for, offline_recipe, preset_for
 
         every = cls.flags() | _options_of_all_algorithms()
-        words = [word for word in arguments if word not in ("-h", "--help")]
-        helped = ["--help"] * (len(words) < len(arguments))
+        words, helped = _without_help(arguments)
         try:
             first, unknown = parse_flags(every, words, prog, _ALL)
             if first["algorithm"] is None:
                 refuse_unknown(unknown, every, prog)
+            asked = cls(**{name: first[name] for name in cls.flags()})
         except UsageError:
             if helped:
                 parse_flags(every, helped, prog, _ALL)
             raise
-        with stdout_reserved_for_answer(first["json"]):
-            source = source_of(first["env"], first["wrap"], first["env_kwargs"])
-            name, algorithm, kind, env = inspect_environment(source)
-        if first["algorithm"] is not None:
-            algorithm = first["algorithm"]
-            with stdout_reserved_for_answer(first["json"]), allowing_imports(first["allow_import"]):
+        with stdout_reserved_for_answer(asked.json):
+            name, algorithm, kind, env = inspect_environment(asked.source)
+        if asked.algorithm is not None:
+            algorithm = asked.algorithm
+            with stdout_reserved_for_answer(asked.json), asked.imports_allowed():
                 kind = own_options(algorithm, kind, name)
             if taken := [option for option in flags_of(kind) if option in cls.flags()]:
                 raise UsageError(
@@ -156,34 +152,32 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
             refuse_unknown(parse_flags(every, words, prog, _ALL)[1], every, prog)
 
         preset = preset_for(name, kind)
-        recipe, file = first["recipe"], first["config"]
-        if recipe is None and first["dataset"] is not None:
+        recipe = asked.recipe
+        if recipe is None and asked.dataset is not None:
             recipe = offline_recipe(kind)
-        steps = _steps(first["total_timesteps"], preset.total_timesteps)
-        usual_values = default_options(kind, name, steps, recipe)
+        usual_values = default_options(kind, name, asked.total_timesteps or preset.total_timesteps, recipe)
         values, buffer_note = with_fitting_buffer(usual_values, kind, (env.observation_space, env.action_space))
         buffer = values["buffer_size"]
         hints = hints_for(kind, name)
-        if file is not None:
-            values = values | from_toml(kind, read_toml(file), kind.__name__, hints | cls.flag_hints())
+        if asked.config is not None:
+            values = values | from_toml(kind, read_toml(asked.config), kind.__name__, hints | cls.flag_hints())
         options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
         whose = f"those of the recipe {recipe}" if recipe is not None else _origin_of_defaults(name, kind, preset)
         text = f"Train {algorithm} in {name}; writes runs/{name}/N/.\n\nThe defaults are {whose}."
         found, unknown = parse_flags(flags, helped or words, prog, text)
-        names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
-        check_known(kind, names, kind.__name__, hints)
+        _refuse_options_of_others(kind, unknown, hints)
         values = {option: found.pop(option) for option in options}
         try:
-            with stdout_reserved_for_answer(found["json"]), allowing_imports(found["allow_import"]):
+            with stdout_reserved_for_answer(asked.json), asked.imports_allowed():
                 if references_in(values.values()):
-                    import_with_tensorflow(say=found["progress_bar"])  # their modules would import it without a message
+                    import_with_tensorflow(say=asked.progress_bar)  # their modules would import it without a message
                 config = kind(**values)
-                if first["algorithm"] is not None:
+                if asked.algorithm is not None:
                     check_own_options(algorithm, config)
         except UsageError as error:
             usual = preset.recipe if recipe is None else recipe
-            if first["recipe"] is not None or usual is None:
+            if asked.recipe is not None or usual is None:
                 raise
             raise UsageError(
                 f"{error} (the defaults of {name} are those of the recipe {usual}; for plain DDPG give --recipe ddpg)"
@@ -293,8 +287,7 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
         from ddpg.runs import run_directory
         from ddpg.runs.listing import options_class
 
-        words = [word for word in arguments if word not in ("-h", "--help")]
-        helped = ["--help"] * (len(words) < len(arguments))
+        words, helped = _without_help(arguments)
         own, every = cls.flags(), cls.flags() | _options_of_all_algorithms()
         try:
             first, unknown = parse_flags(every, words, prog, _RESUME)
@@ -311,9 +304,8 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
             changeable = {name: flag for name, flag in options.items() if name in CHANGEABLE}
             parse_flags(own | changeable, helped, prog, _RESUME)
         found, unknown = parse_flags(own | options, words, prog, _RESUME)
-        names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
         if kind is not None:
-            check_known(kind, names, kind.__name__, hints_for(kind, document["env_id"]))
+            _refuse_options_of_others(kind, unknown, hints_for(kind, document["env_id"]))
         refuse_unknown(unknown, own, prog)
         given = {name: found.pop(name) for name in options}
         changes = {name: value for name, value in given.items() if value != options[name].default}
@@ -400,9 +392,16 @@ def _origin_of_defaults(name: str, kind: type["AgentConfig"], preset: "Preset") 
     return f"{of_recipe or 'the same everywhere'}: {name} has no preset"
 
 
-def _steps(given: object, usual: int) -> int:
-    """Return the length of the run, on which its preset depends; an invalid number of steps is refused later."""
-    return int(given) if isinstance(given, (int, float)) and 1 <= given < math.inf else usual
+def _without_help(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments that do not ask for help, and ``["--help"]`` if the others do."""
+    words = [word for word in arguments if word not in ("-h", "--help")]
+    return words, ["--help"] * (len(words) < len(arguments))
+
+
+def _refuse_options_of_others(kind: type["AgentConfig"], unknown: Sequence[str], hints: Mapping[str, str]) -> None:
+    """Refuse an option that ``kind`` does not have, the first of the words ``unknown`` that were not recognised."""
+    names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
+    check_known(kind, names, kind.__name__, hints)
 
 
 def _options_of_all_algorithms() -> dict[str, Flag]:
