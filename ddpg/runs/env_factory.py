@@ -17,7 +17,6 @@ from gymnasium import wrappers as supplied
 from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean, format_error, without_opengl
 from ddpg.exports import zoo
 from ddpg.interaction import env_calls
-from ddpg.interaction.action_mask import ActionMask
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.interaction.spaces import unflattenable_part
@@ -61,7 +60,7 @@ def make_env(source: EnvSource | str, **rendering: Any) -> gym.Env:
             env = gym.make(_with_version(name), disable_env_checker=True, **copied, **rendering)
             env = wrapped(env, wrappers)
             if is_masked(env):
-                return ActionMask(env)
+                return wrapped(env, ["ActionMask"])
             space = env.observation_space
             if isinstance(space, gym.spaces.Dict) and not unflattenable_part(space):
                 return supplied.FlattenObservation(env)

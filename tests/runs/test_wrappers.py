@@ -38,6 +38,7 @@ class Signs(gym.Env):
             "numbers": numbers,
             "dict": gym.spaces.Dict(signs=numbers, noise=gym.spaces.Box(0.0, 1.0, (2,), np.float32)),
             "image": gym.spaces.Box(0, 255, (8, 8, 3), np.uint8),
+            "mask": gym.spaces.Dict(action_mask=gym.spaces.MultiBinary(3)),
         }[kind]
         self.action_space = gym.spaces.Discrete(3) if discrete else gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
         self._kind = kind
@@ -59,7 +60,7 @@ class Signs(gym.Env):
         return self._observation(np.sum(action)), 1.0, False, self._steps == 10, info
 
 
-for _kind in ("numbers", "dict", "image"):
+for _kind in ("numbers", "dict", "image", "mask"):
     for _name, _discrete in (("", False), ("Chosen", True)):
         _id = f"wrapped/{_kind.title()}{_name}-v0"
         gym.register(_id, Signs, kwargs={"kind": _kind, "discrete": _discrete}, max_episode_steps=10)
@@ -204,6 +205,7 @@ def test_the_first_wrapper_is_the_innermost():
     [
         ("wrapped/Image-v0", ["RescaleObservation(0, 1)"], "RescaleObservation uint8 conv"),
         ("wrapped/NumbersChosen-v0", ["ActionMask", "DelayObservation(2)"], "DelayObservation ActionMask"),
+        ("wrapped/MaskChosen-v0", [], "nothing besides 'action_mask'"),
     ],
 )
 def test_wrappers_that_would_spoil_observations_are_refused_and_the_environment_closed(
