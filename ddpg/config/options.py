@@ -78,13 +78,16 @@ class Options:
     """
 
     def __init_subclass__(cls) -> None:
-        """Make an exception of the checks of a user's own class a ``UsageError``.
+        """Let new defaults keep the declarations they replace; make an exception of own checks a ``UsageError``.
 
         Raises:
             UsageError: as :func:`_check_declarations`.
         """
         if "__dataclass_fields__" not in vars(cls):  # else dataclass(slots=True) creates the class a second time
             _check_declarations(cls, cls.__dataclass_fields__)
+            for name, declared in cls.__dataclass_fields__.items():
+                if name in vars(cls) and not isinstance(default := vars(cls)[name], dataclasses.Field):
+                    setattr(cls, name, dataclasses.field(default=default, metadata=declared.metadata))
         if "__post_init__" in vars(cls) and _is_own(cls):
             cls.__post_init__ = _refusing(cls.__post_init__)  # type: ignore[method-assign]
 

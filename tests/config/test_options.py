@@ -222,6 +222,17 @@ def test_a_declaration_that_would_change_another_value_or_none_is_refused():
         type("Untyped", (DDPGConfig,), {"gamma": 0.5})
 
 
+def test_a_new_default_of_an_inherited_option_leaves_its_declaration_as_it_is():
+    fields = [("critic", str, "categorical"), ("batch_size", int, 64)]
+    own = dataclasses.make_dataclass("Own", fields, bases=(DDPGConfig,), frozen=True)
+    assert (own().critic, own().batch_size) == ("categorical", 64)
+    for change in ({"critic": "catgorical"}, {"batch_size": 2**21}, {"batch_size": 0}):
+        with refuses(UsageError, next(iter(change))):
+            own(**change)
+    declared = {field.name: field.metadata for field in dataclasses.fields(DDPGConfig)}
+    assert {field.name: field.metadata for field in dataclasses.fields(own)} == declared
+
+
 def test_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         DDPGConfig().gamma = 0.5
