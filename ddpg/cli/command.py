@@ -48,17 +48,14 @@ class Answer(NamedTuple):
 class Command(Options, abc.ABC):
     """A command: its fields are its flags, its docstring is its help, calling it does the work.
 
-    Besides what :func:`~ddpg.config.options.option` takes, a field may have ``at_least``, its smallest value, and
-    ``is_path=True``. Values are checked here, before a command imports TensorFlow.
+    Besides what :func:`~ddpg.config.options.option` names, a field may have ``is_path=True``. Values are checked here,
+    before a command imports TensorFlow.
     """
 
     def __post_init__(self):
         super().__post_init__()
         for field in dataclasses.fields(self):
-            value, at_least = getattr(self, field.name), field.metadata.get("at_least")
-            if at_least is not None:
-                expected = f"at least {at_least}{self._or_none(field.name)}"
-                self._check(value is None or value >= at_least, field.name, expected)
+            value = getattr(self, field.name)
             if field.metadata.get("is_path") and value is not None:
                 for path in value if isinstance(value, tuple) else (value,):
                     _check_path(path, field.name)

@@ -34,11 +34,13 @@ _running = functools.partial(option, group="computing")
 class TD3Options(Options):
     """Options that TD3 adds to DDPG (Fujimoto et al. 2018): :mod:`ddpg.algorithms.td3`."""
 
-    n_critics: int = _critics(1, "number of critics (TD3: 2)", at_most=32)
+    n_critics: int = _critics(1, "number of critics (TD3: 2)", at_least=1, at_most=32)
     target_critics: str = _critics(
         "min", "with several critics, y takes the minimum of their target values (TD3), or the mean", ("min", "mean")
     )
-    policy_delay: int = _targets(1, "critic updates per update of the actor and of all target networks (TD3: 2)")
+    policy_delay: int = _targets(
+        1, "critic updates per update of the actor and of all target networks (TD3: 2)", at_least=1
+    )
     target_policy_noise: float = _targets(
         0.0, "standard deviation of the noise on the target action, in half-ranges of the action box (TD3: 0.2)"
     )
@@ -46,7 +48,6 @@ class TD3Options(Options):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check_at_least(1, "n_critics", "policy_delay")
         self._check_not_negative("target_policy_noise")
         self._check_positive("target_noise_clip")
 
@@ -64,7 +65,9 @@ class CriticOptions(Options):
         "distributional: the distribution of the return (C51)",
         ("scalar", "categorical", "distributional"),
     )
-    atoms: int = _critics(101, "categorical, distributional: number of values in the support", at_most=2**16)
+    atoms: int = _critics(
+        101, "categorical, distributional: number of values in the support", at_least=2, at_most=2**16
+    )
     v_min: float = _critics(-10.0, "categorical, distributional: smallest value")
     v_max: float = _critics(10.0, "categorical, distributional: largest value")
     target_spread: float = _critics(
@@ -80,7 +83,6 @@ class CriticOptions(Options):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check_at_least(2, "atoms")
         self._check_layers("critic_hidden")
         self._check(-math.inf < self.v_min < self.v_max < math.inf, "v_min", f"finite and below v_max={self.v_max!r}")
         finest = _FINEST * max(abs(self.v_min), abs(self.v_max))
@@ -156,14 +158,14 @@ class AgentConfig(Options):
         [*SCHEDULES],
         arguments="left",
     )
-    batch_size: int = _learning(256, "transitions in a minibatch", at_most=2**20)
-    buffer_size: int = _replay(1_000_000, "capacity of the replay buffer, in transitions")
-    learning_starts: int = _learning(1_000, "steps with uniformly random actions before the first update")
+    batch_size: int = _learning(256, "transitions in a minibatch", at_least=1, at_most=2**20)
+    buffer_size: int = _replay(1_000_000, "capacity of the replay buffer, in transitions", at_least=1)
+    learning_starts: int = _learning(1_000, "steps with uniformly random actions before the first update", at_least=0)
     updates_per_step: float = _learning(1.0, "gradient updates per environment step")
-    updates_per_call: int = _running(32, "gradient updates per compiled call", at_most=2**16)
+    updates_per_call: int = _running(32, "gradient updates per compiled call", at_least=1, at_most=2**16)
     overlap: bool = _running(False, "run updates while the environments step, on transitions stored before that step")
     exploration_steps: int = _exploration(
-        10_000, "environment steps over which the share of random actions falls from initial to final"
+        10_000, "environment steps over which the share of random actions falls from initial to final", at_least=1
     )
     td_target: str | Callable = _gradients(
         "stop_gradient",
@@ -207,7 +209,10 @@ class AgentConfig(Options):
         None, "threads of a native update; none: chosen by its size, at most the cores available to this process"
     )
     n_steps: int = _targets(
-        1, "rewards in a return before the target bootstraps; fewer where the episode ends earlier", at_most=1000
+        1,
+        "rewards in a return before the target bootstraps; fewer where the episode ends earlier",
+        at_least=1,
+        at_most=1000,
     )
     prioritised: str | None = _replay(
         None, "sample transitions by TD error; lap: with the Huber loss; none: uniformly", KINDS
@@ -218,7 +223,9 @@ class AgentConfig(Options):
     priority_correction: float = _replay(
         0.4, "proportional: exponent of the importance weights at the start, in [0, 1]"
     )
-    priority_correction_steps: int = _replay(100_000, "proportional: environment steps until that exponent is 1")
+    priority_correction_steps: int = _replay(
+        100_000, "proportional: environment steps until that exponent is 1", at_least=1
+    )
     dataset_share: float | None = _replay(
         None,
         "share of each minibatch drawn from recorded transitions, such as a data set (RLPD: 0.5); none: uniform",
@@ -226,12 +233,14 @@ class AgentConfig(Options):
     hindsight: int = _replay(
         0,
         "goal environments: share k/(k+1) of samples whose goal is replaced by one reached later (HER's k)",
+        at_least=0,
         at_most=1000,
     )
     random_shift: int = _replay(
         0,
         "images: shift each one in a minibatch by up to this many pixels, at random, in both directions (DrQ: 4); 0: "
         "none",
+        at_least=0,
         at_most=1000,
     )
     normalize_observations: bool = _learning(
@@ -259,8 +268,6 @@ class AgentConfig(Options):
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
         self._check_positive("updates_per_step", "step_timeout", "max_gradient_norm", "clip_delta")
         self._check(self.updates_per_step <= 10_000, "updates_per_step", "at most 10000")
-        self._check_at_least(1, "batch_size", "buffer_size", "updates_per_call", "exploration_steps")
-        self._check_at_least(0, "learning_starts")
         self._check(self.threads is None or 1 <= self.threads <= 256, "threads", "1 to 256, or none")
         self._check(0 <= self.adam_beta1 <= 1 - 2**-24, "adam_beta1", "in [0, 1), also as float32")
         self._check_not_negative("weight_decay")
@@ -287,8 +294,6 @@ class AgentConfig(Options):
             )
 
     def _check_memory(self) -> None:
-        self._check_at_least(1, "n_steps", "priority_correction_steps")
-        self._check_at_least(0, "hindsight", "random_shift")
         self._check_not_negative("priority_exponent")
         self._check_fractions("priority_correction", "dataset_share")
         if self.priority_exponent is not None and self.prioritised is None:
@@ -390,6 +395,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     actor_average: int = _learning(
         0,
         "evaluate and export a moving average of the actor's weights, over about this many of its steps; 0: the actor",
+        at_least=0,
         at_most=2**31,
     )
     actor_network: str | Callable | None = _networks(
@@ -409,7 +415,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     shared_encoder: bool = _networks(
         False, "images: the actor reads the critic's convolutions, which the critic's loss alone trains, as in DrQ-v2"
     )
-    action_layer: int = _networks(0, "hidden layer of the critic that the action enters; DDPG's paper: 1")
+    action_layer: int = _networks(0, "hidden layer of the critic that the action enters; DDPG's paper: 1", at_least=0)
     pre_activation_penalty: float = _gradients(
         0.0, "squashing: weight of the mean square of the inputs of tanh in the actor's loss (MR.Q: 1e-5)"
     )
@@ -461,7 +467,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     bc_final: float = _gradients(
         1.0, "TD3+BC: weight of the cloning term after bc_steps steps in the environment, falling from 1; 1: constant"
     )
-    bc_steps: int = _gradients(10_000, "bc_final: the agent's own steps until that weight is reached")
+    bc_steps: int = _gradients(10_000, "bc_final: the agent's own steps until that weight is reached", at_least=1)
     action_gradient_clip: float | None = _gradients(
         None, "clip the norm of each sample's action gradient to this, or none"
     )
@@ -523,13 +529,11 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
                 "the two"
             )
         self._check(0 < self.bc_final <= 1, "bc_final", "in (0, 1]")
-        self._check_at_least(1, "bc_steps")
         if self.bc_final != 1 and not self.bc_alpha:
             raise UsageError(
                 f"bc_final={self.bc_final} lowers the weight of cloning beside Q, which bc_alpha=0 leaves out; set "
                 "bc_alpha, or leave bc_final at 1"
             )
-        self._check_at_least(0, "action_layer", "actor_average")
         if self.noise_schedule == "linear" and self.noise_scale == 0:
             raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
         if self.noise_schedule == "linear" and self.noise_final > 1e6 * self.noise_scale:
@@ -584,7 +588,7 @@ class DQNConfig(AgentConfig):
         False, "the online network chooses the next action, the target network values it (van Hasselt 2016)"
     )
     target_update_interval: int = _targets(
-        0, "updates between hard copies to the target network; 0: moving average with tau"
+        0, "updates between hard copies to the target network; 0: moving average with tau", at_least=0
     )
     exploration_initial: float = _exploration(1.0, "initial share of random actions")
     exploration_final: float = _exploration(0.05, "final share of random actions")
@@ -602,7 +606,6 @@ class DQNConfig(AgentConfig):
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("learning_rate")
-        self._check_at_least(0, "target_update_interval")
         if self.action_mask and self.normalize_observations:
             raise UsageError(
                 "action_mask reads zeros and ones from the observation, and normalize_observations would change them; "

@@ -36,6 +36,7 @@ def option(
     choices: Sequence[str] = (),
     group: str = "",
     *,
+    at_least: int | None = None,
     at_most: int = LARGEST_INT,
     max_items: int = MOST_ITEMS,
     **flag: Any,
@@ -47,13 +48,15 @@ def option(
         text: the explanation in ``--help`` and in the class's docstring.
         choices: the names that the option accepts, if it accepts names.
         group: the heading in ``--help`` under which it is listed.
+        at_least: the smallest number that it accepts, if not none.
         at_most: the largest integer that it accepts, also as an item of a list: far above any sensible use, so that a
             typing error does not allocate all memory.
         max_items: the largest length of a list.
         flag: its form on a command line: ``metavar``, ``aliases``, ``positional``; and ``arguments``, which a user's
             own callable must take (:func:`ddpg.config.imports.check_signature`).
     """
-    about = {"help": text, "choices": choices, "group": group, "at_most": at_most, "max_items": max_items, **flag}
+    limits = {"at_least": at_least, "at_most": at_most, "max_items": max_items}
+    about = {"help": text, "choices": choices, "group": group, **limits, **flag}
     return dataclasses.field(default=default, metadata=about)
 
 
@@ -100,7 +103,7 @@ class Options:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, coerce(type(self), field.name, getattr(self, field.name)))
         for field in dataclasses.fields(self):
-            self._check_size(field.name, field.metadata.get("at_most", LARGEST_INT))
+            self._check_size(field.name, field.metadata.get("at_least"), field.metadata.get("at_most", LARGEST_INT))
             choices = tuple(field.metadata.get("choices", ()))
             if choices or field.metadata.get("arguments"):
                 self._check_names(field.name, choices)
@@ -109,18 +112,16 @@ class Options:
         if not holds:
             raise UsageError(f"{name}={brief(getattr(self, name))} must be {expected}")
 
-    def _check_size(self, name: str, at_most: int) -> None:
+    def _check_size(self, name: str, at_least: int | None, at_most: int) -> None:
         value = getattr(self, name)
+        if at_least is not None:
+            self._check(value is None or value >= at_least, name, f"at least {at_least}{self._or_none(name)}")
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, int):
                 self._check(-LARGEST_INT <= one <= at_most, name, f"at most {at_most}")
             elif isinstance(one, float) and math.isfinite(one):
                 held = one == 0 or SMALLEST <= abs(one) <= LARGEST
                 self._check(held, name, f"a number that float32 can hold: 0, or from {SMALLEST:.3g} to {LARGEST:.3g}")
-
-    def _check_at_least(self, least: int, *names: str) -> None:
-        for name in names:
-            self._check(getattr(self, name) >= least, name, f"at least {least}")
 
     def _check_layers(self, name: str) -> None:
         units = getattr(self, name)
