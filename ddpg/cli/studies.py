@@ -249,7 +249,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         if self.config is not None:
             values |= from_toml(kind, read_toml(self.config), kind.__name__, hints_for(kind, name) | self.flag_hints())
         base = kind(**values).to_json()
-        limit = episode_limit(name, *self.source[1:])
+        limit = episode_limit(self.source._replace(env_id=name))
         cells = Group(
             env_id=full_id(self.env, name),
             configuration="ground",

@@ -1,15 +1,10 @@
 """When episodes are truncated, and how rarely a run must be evaluated so that evaluations do not cut its episodes."""
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
-
 import gymnasium as gym
 
 from ddpg.interaction.action_repeat import decisions
+from ddpg.runs.env_source import EnvSource
 from ddpg.runs.wrappers import name_and_arguments
-
-_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def default_evaluation_interval(
@@ -56,16 +51,17 @@ def _uncut_interval(limit: int | None, n_envs: int) -> int:
     return longest if n_envs == 1 else 2 * n_envs * longest
 
 
-def episode_limit(name: str, wrappers: Sequence[str] = (), kwargs: Mapping[str, Any] = _NONE) -> int | None:
+def episode_limit(source: EnvSource | str) -> int | None:
     """Return the agent's steps after which an episode is truncated, or ``None``: never, or not known.
 
+    A wrapper that repeats actions makes the agent's steps fewer than the environment's. The keyword argument
+    ``max_episode_steps`` replaces the limit with which the environment is registered, and -1 removes it.
+
     Args:
-        name: the environment's id, from :func:`~ddpg.runs.env_factory.env_id_of`.
-        wrappers: as :func:`ddpg.runs.wrappers.wrapped` takes them; one that repeats actions makes the agent's steps
-            fewer than the environment's.
-        kwargs: its keyword arguments; ``max_episode_steps`` replaces the limit of its registration, and -1 removes it.
+        source: what the environment is made from, its id with the version.
     """
-    spec = gym.registry.get(name)
+    env_id, wrappers, kwargs = EnvSource.of(source)
+    spec = gym.registry.get(env_id.rpartition(":")[2])
     given = kwargs.get("max_episode_steps", None if spec is None else spec.max_episode_steps)
     registered = () if spec is None else ((one.name, one.kwargs or {}) for one in spec.additional_wrappers)
     return decisions(None if given == -1 else given, [*registered, *map(name_and_arguments, wrappers)])

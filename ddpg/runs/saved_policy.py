@@ -195,8 +195,7 @@ class RunPolicy(SavedPolicy):
 
     def comparison(self, episodes: int, seed: int) -> tuple[dict[str, Any], str]:
         """Return no field, and a warning if the environment's time limit is not the run's."""
-        now = episode_limit(self.source.env_id.rpartition(":")[2], *self.source[1:])
-        note = episode_limit_note(now, self._episode_limit)
+        note = episode_limit_note(episode_limit(self.source), self._episode_limit)
         return {}, f"; {note}" if note else ""
 
 

@@ -170,7 +170,7 @@ def train(
         resource_limits.check_counts(agent.config)
         if dataset is None and (short := budget_note(name, agent.config, total_timesteps)):
             print_to_stderr(short)
-        limit = episode_limit(name, *source[1:])
+        limit = episode_limit(source._replace(env_id=name))
         for note in (value_range_note(limit, agent.config), image_note(env, agent.config)):
             if note:
                 print_to_stderr(f"{name}: {note}")
@@ -364,7 +364,7 @@ def _note_changes(run: Path, env_id: str, document: dict[str, Any]) -> None:
     if differ := differences(document["versions"], here):
         warnings.warn(f"{run}: {differ}; it goes on, but not to the same bits as without the break", stacklevel=3)
     document["versions"] = here
-    limit = episode_limit(env_id, document["wrappers"], document["env_kwargs"])
+    limit = episode_limit(EnvSource.of_run(document)._replace(env_id=env_id))
     if note := episode_limit_note(limit, document["episode_limit"]):
         warnings.warn(f"{run}: {note}", stacklevel=3)
     document["episode_limit"] = limit

@@ -241,7 +241,7 @@ def _groups(
     close_quietly(env)
     # The engine, and so the machine, is not known.
     check_in_environment = training_check(env, 0, here=False, in_processes=settings.vectorization == "async")
-    limit = episode_limit(own_id, settings.wrappers, kwargs)
+    limit = episode_limit(EnvSource(own_id, settings.wrappers, kwargs))
     for part in own_id.split("/"):
         _check_length("environment", part)
     for name in settings.configurations or configurations:

@@ -232,7 +232,7 @@ def test_wrappers_that_would_spoil_observations_are_refused_and_the_environment_
 )
 def test_time_limits_count_the_agents_steps(texts, kwargs, limit):
     name = "MountainCarContinuous-v0"
-    assert episode_limit(name, texts, kwargs) == limit
+    assert episode_limit(EnvSource(name, texts, kwargs)) == limit
     if "AtariPreprocessing" not in texts and limit is not None:
         env = make_env(EnvSource(name, texts, kwargs))
         agent = DDPG(env, DDPGConfig(**SMALL, gamma=None), seed=0)
@@ -246,7 +246,7 @@ def test_registered_wrappers_count_too():
     spec = dataclasses.replace(repeated.spec, id="wrapped/Repeated-v0")
     gym.register(**{name: getattr(spec, name) for name in ("id", "entry_point", "max_episode_steps")})
     gym.registry["wrapped/Repeated-v0"].additional_wrappers = spec.additional_wrappers
-    assert episode_limit("wrapped/Repeated-v0", ["MaxAndSkipObservation(5)"]) == 100
+    assert episode_limit(EnvSource("wrapped/Repeated-v0", ["MaxAndSkipObservation(5)"])) == 100
 
 
 def test_what_opencv_lacks_is_said(monkeypatch):
