@@ -9,8 +9,8 @@ from ddpg.config.presets import PRESETS, SUITES
 from ddpg.exports import zoo
 from ddpg.exports.numpy_policy import load_policy
 from ddpg.interaction import env_calls
+from ddpg.runs.listing import ZOO_COLUMNS, list_zoo, zoo_rows
 from ddpg.runs.rendering import rendering_env
-from ddpg.runs.zoo_listing import ZOO_COLUMNS, list_zoo, zoo_rows
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURE = ROOT / "docs" / "zoo.md", ROOT / "docs" / "zoo.png"

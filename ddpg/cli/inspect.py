@@ -265,8 +265,7 @@ class Plot(JSONOption):
         return Answer({"picture": str(path), "curves": listed}, f"{''.join(lines)}The picture is in {path}")
 
     def _draw_diagnostics(self, found: "Sequence[Run]") -> Answer:
-        from ddpg.runs.diagnosis_text import diagnosis_text
-        from ddpg.runs.plotting import plot_diagnostics
+        from ddpg.runs.plotting import diagnosis_text, plot_diagnostics
 
         for name in ("against", "measure"):
             if (value := getattr(self, name)) != self.flags()[name].default:
@@ -302,7 +301,7 @@ class Zoo(JSONOption):
         import msgspec
 
         from ddpg.exports.zoo import read_entry
-        from ddpg.runs.zoo_listing import card_text, list_zoo, zoo_text
+        from ddpg.runs.listing import card_text, list_zoo, zoo_text
 
         if self.name is None:
             rows = list_zoo()

@@ -14,9 +14,8 @@ from ddpg.cli.main import main
 from ddpg.errors import FileFault
 from ddpg.progress import format_number
 from ddpg.runs import recorder
-from ddpg.runs.diagnosis_text import diagnosis_text
 from ddpg.runs.found_runs import read_run
-from ddpg.runs.plotting import plot_diagnostics, plot_learning_curve
+from ddpg.runs.plotting import diagnosis_text, plot_diagnostics, plot_learning_curve
 from ddpg.runs.tables import read_table
 
 SMALL = DDPGConfig(**TINY, learning_starts=20, gamma=0.5, updates_per_step=0.1)

@@ -17,10 +17,10 @@ import ddpg
 from ddpg.cli.main import main
 from ddpg.errors import UsageError
 from ddpg.exports import zoo
-from ddpg.runs import saved_policy, versions, zoo_listing
+from ddpg.runs import listing, saved_policy, versions
 from ddpg.runs.env_factory import make_env
+from ddpg.runs.listing import list_zoo
 from ddpg.runs.saved_policy import ZooPolicy, differences_here
-from ddpg.runs.zoo_listing import list_zoo
 
 ROOT = Path(__file__).parents[2]
 NAMES = zoo.names()
@@ -65,7 +65,7 @@ def test_evaluate_prints_the_cards_return(capsys):
 
 
 def test_more_episodes_than_the_card_has_are_not_compared(monkeypatch):
-    monkeypatch.setattr(saved_policy, "evaluate", lambda *_, **__: zoo_listing.evaluation_of(card))
+    monkeypatch.setattr(saved_policy, "evaluate", lambda *_, **__: listing.evaluation_of(card))
     card = zoo.read_entry("CartPole-v1").card
     assert ZooPolicy("zoo:CartPole-v1").evaluate(100)[0]["card_mean_return"] == 500
     assert ZooPolicy("zoo:CartPole-v1").evaluate(101)[0]["card_mean_return"] is None
@@ -218,4 +218,4 @@ def test_zoo_lists_all_and_shows_one(capsys):
 
 
 def test_an_empty_zoo_is_listed(tmp_path):
-    assert zoo_listing.zoo_text(list_zoo(tmp_path)).splitlines()[-1] == "none yet"
+    assert listing.zoo_text(list_zoo(tmp_path)).splitlines()[-1] == "none yet"
