@@ -291,11 +291,7 @@ def coerce(config: type, name: str, value: Any) -> Any:
     kind, many, optional = field_type(config, name)
     if value is None and optional:
         return None
-    if (
-        kind is str
-        and not many
-        and (isinstance(value, str) or (not isinstance(value, (int, float)) and value is not None))
-    ):
+    if kind is str and not many and not isinstance(value, (int, float, types.NoneType)):
         return value  # a name, or the user's object: checked where it is used
     try:
         if many:

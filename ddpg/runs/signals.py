@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+from ddpg.progress import print_to_stderr
+
 SIGNALS = tuple(number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP"))
 # An environment variable that is set in the processes of a study's cells. If a service manager stops a study, each cell
 # gets SIGTERM from the manager and again from the study, so in a cell a second SIGTERM repeats the first request.
@@ -61,7 +63,7 @@ class StopRequest:
 
     def say(self, text: str) -> None:
         """Write a line to the terminal."""
-        print(f"ddpg: {text}", file=sys.stderr, flush=True)
+        print_to_stderr(text)
 
 
 class _WatchedStopRequest(StopRequest):

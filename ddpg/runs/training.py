@@ -512,21 +512,16 @@ def _environment(
     source: EnvSource, n_envs: int, vectorization: str, request: signals.StopRequest
 ) -> tuple[gym.Env | gym.vector.VectorEnv, str]:
     """Return the environment to train in, and its id without a module."""
+    one = make_env(source)
+    if n_envs == 1:
+        return one, env_id_of(one)
+    env_calls.close_quietly(one)
     try:
-        env = make_training_env(source, n_envs, vectorization)
+        return make_training_env(source, n_envs, vectorization), env_id_of(one)
     except EnvironmentFault:
         if request.number is not None:  # the signal has also ended the vector's processes
             raise KeyboardInterrupt("nothing was begun") from None
         raise
-    if isinstance(env, gym.Env):
-        return env, env_id_of(env)
-    try:
-        one = make_env(source)
-    except BaseException:
-        run_loop.close_unused(env)
-        raise
-    env_calls.close_quietly(one)
-    return env, env_id_of(one)
 
 
 @contextlib.contextmanager

@@ -61,3 +61,9 @@ def test_where_a_pipe_cannot_be_made_non_blocking_a_signal_still_arrives(monkeyp
         os.kill(os.getpid(), signal.SIGTERM)
         assert request.came(within=60)
     assert request.number == signal.SIGTERM
+
+
+def test_what_a_process_without_a_stderr_says_is_no_part_of_its_stdout(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    signals.StopRequest().say("saved")
+    assert capsys.readouterr().out == ""
