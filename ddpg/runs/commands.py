@@ -2,9 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddpg.config.imports import references_of
 from ddpg.runs import run_directory
@@ -30,13 +30,23 @@ def allow_import_flags(*names: str) -> list[str]:
     return [word for module in modules if module for word in ("--allow-import", module)]
 
 
-def resume_hint(run: Path, document: Mapping[str, Any], *flags: str) -> str:
-    """Return a sentence with the step from which a run can be resumed, and the command for it, with ``flags``."""
-    newest = run_directory.checkpoints(run)[-1:]
-    command = command_for("resume", run, document, *flags)
-    return f"go on from step {newest[0].name} with: {command}" if newest else "it has no checkpoint"
+class ResumeCommand(NamedTuple):
+    """How a run is resumed: its directory, its ``config.json``, and flags that this file does not hold."""
+
+    run: Path
+    document: Mapping[str, Any]
+    flags: Sequence[str] = ()
+
+    def text(self, *flags: str) -> str:
+        """Return the command, with further flags."""
+        return command_for("resume", self.run, self.document, *self.flags, *flags)
+
+    def hint(self) -> str:
+        """Return a sentence with the step from which the run can be resumed, and the command."""
+        newest = run_directory.checkpoints(self.run)[-1:]
+        return f"go on from step {newest[0].name} with: {self.text()}" if newest else "it has no checkpoint"
 
 
 def without_resume_hint(text: str) -> str:
-    """Return a message without the sentence of :func:`resume_hint` at its end."""
+    """Return a message without the sentence of :meth:`ResumeCommand.hint` at its end."""
     return re.sub(r"(; with that put right)?[;,] go on from step \d+ with: .*", "", text)

@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +40,13 @@ class RunRecorder(Callback):
     soon as the evaluation is due.
 
     Args:
-        run: the run directory; also an attribute.
-        document: the contents of its ``config.json``; also an attribute.
+        run: the run directory.
+        document: the contents of its ``config.json``.
         agent: the agent that learns.
         env: the environment to evaluate in.
         run_state: the state of the run in the checkpoint; later rows of the tables are dropped.
         interrupted: asked in each step of an evaluation; once it is true, the evaluation ends unrecorded, and learning
             ends.
-        resume_flags: flags for the command that resumes the run, besides those that its ``config.json`` needs; also an
-            attribute.
     """
 
     def __init__(
@@ -59,10 +57,8 @@ class RunRecorder(Callback):
         env: gym.Env,
         run_state: RunState,
         interrupted: Callable[[], bool] = lambda: False,
-        resume_flags: Sequence[str] = (),
     ):
-        self.run, self.document, self.resume_flags = run, document, resume_flags
-        self._folder, self._directory = run / "checkpoints", directory_id(run)
+        self._run, self._folder, self._directory = run, run / "checkpoints", directory_id(run)
         self._best = _best_of(run)
         self._offline, self._offline_until = self._folder / "offline", document["offline_timesteps"]
         self._interval = document["evaluation_interval"]
@@ -86,7 +82,7 @@ class RunRecorder(Callback):
         kept = {True: run_state.evaluated, False: run_state.logged}
         self._writers: list[LogWriter] = []
         with contextlib.ExitStack() as self._files:
-            self._tables = CSVLogWriter(self.run, tags, keep)
+            self._tables = CSVLogWriter(self._run, tags, keep)
             self.add_writer(self._tables)
             for path in self._tables.changed_since(run_state.tables):
                 warnings.warn(
@@ -95,10 +91,10 @@ class RunRecorder(Callback):
                     stacklevel=2,
                 )
             self.add_writer(
-                TensorBoardLogWriter(self.run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
+                TensorBoardLogWriter(self._run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
             )
             if self._diagnose:
-                self.add_writer(DiagnosticsLogWriter(self.run, agent, self._goal, run_state.logged))
+                self.add_writer(DiagnosticsLogWriter(self._run, agent, self._goal, run_state.logged))
             self._recover_best(agent)
             self._files = self._files.pop_all()
 
@@ -244,7 +240,7 @@ class RunRecorder(Callback):
         If the run goes back to an earlier checkpoint, the saved best agent may come from a later step; the next
         evaluation then replaces it.
         """
-        recover_best(self.run, agent, self._run_state)
+        recover_best(self._run, agent, self._run_state)
         run_state, now, kept = self._run_state, agent.num_timesteps, _step_of(self._best)
         if run_state.best_at not in (-1, now) and kept is not None and kept > now:
             warnings.warn(
@@ -293,9 +289,9 @@ class RunRecorder(Callback):
 
     def _check_directory(self) -> None:
         """Refuse to write if the run directory was renamed or removed since training began."""
-        if directory_id(self.run) != self._directory:
+        if directory_id(self._run) != self._directory:
             raise FileFault(
-                f"{self.run} was renamed or removed while it was being trained, so nothing more is saved; resume it "
+                f"{self._run} was renamed or removed while it was being trained, so nothing more is saved; resume it "
                 "from its last checkpoint with ddpg resume and its new path"
             )
 
@@ -309,7 +305,7 @@ class RunRecorder(Callback):
         seconds, compile_seconds = self._metrics.seconds(), self._metrics.compile_seconds(agent)
         groups[RUN_STATE] = self._run_state.arrays(agent.counts, seconds, compile_seconds)
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
-        run_directory.prune_checkpoints(self.run)
+        run_directory.prune_checkpoints(self._run)
 
 
 def recover_best(run: Path, agent: OffPolicyAgent, run_state: RunState) -> bool:

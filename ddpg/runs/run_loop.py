@@ -15,7 +15,7 @@ from ddpg.interaction import env_calls
 from ddpg.interaction.env_runner import Episode
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
-from ddpg.runs.commands import command_for, resume_hint
+from ddpg.runs.commands import ResumeCommand
 from ddpg.runs.env_factory import env_id_of, make_env
 from ddpg.runs.env_source import EnvSource
 from ddpg.runs.environment_notes import EnvironmentNotes
@@ -94,20 +94,20 @@ def run_to_goal(
         FileFault: if a file could not be written.
         FloatingPointError: if learning diverged.
     """
-    flags = () if track is None else ("--track", track)  # config.json does not hold them
-    request.resumable = lambda: resume_hint(run, document, *flags)
+    resume = ResumeCommand(run, document, () if track is None else ("--track", track))
+    request.resumable = resume.hint
     goal = document["total_timesteps"]
 
     def advice() -> str:
-        return f"earlier checkpoints are intact; with that put right, {resume_hint(run, document, *flags)}"
+        return f"earlier checkpoints are intact; with that put right, {resume.hint()}"
 
     with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
         name = env_id_of(evaluation_env)
         stop = GracefulStop(request)
-        recording = RunRecorder(run, document, agent, evaluation_env, run_state, stop.is_overdue, flags)
+        recording = RunRecorder(run, document, agent, evaluation_env, run_state, stop.is_overdue)
         with contextlib.closing(recording) as recorder:
             if track is not None:
-                again = f"with that put right, {resume_hint(run, document, *flags)}"
+                again = f"with that put right, {resume.hint()}"
                 recorder.add_writer(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}", again))
             callbacks: list[Callback] = [stop, EnvironmentNotes(name), recorder]
             if progress_bar:
@@ -116,15 +116,15 @@ def run_to_goal(
                 if request.number is None and agent.num_timesteps < goal:
                     agent.learn(goal - agent.num_timesteps, callbacks)
                 if agent.num_timesteps < goal or not recorder.conclude(agent):
-                    _save_and_stop(agent, recorder, request)
+                    _save_and_stop(agent, recorder, request, resume)
             # EOFError and ConnectionError: a process of the vector has ended.
             except (EnvironmentFault, OwnCodeFault, KeyboardInterrupt, EOFError, ConnectionError) as error:
                 if request.again:
                     raise
                 # A signal to the whole process group may end the vector's processes before it arrives here.
                 if not request.came(within=0.5):
-                    raise _located_fault(error, name, agent, recorder) from error
-                _save_and_stop(agent, recorder, request)
+                    raise _located_fault(error, name, agent, recorder, resume) from error
+                _save_and_stop(agent, recorder, request, resume)
         finish_run(run, agent, name)
 
 
@@ -185,17 +185,16 @@ def _end(env: Any) -> None:
         env.closed = True  # otherwise gymnasium's __del__ would try to close it again
 
 
-def _save_and_stop(agent: OffPolicyAgent, recorder: RunRecorder, request: StopRequest) -> None:
+def _save_and_stop(agent: OffPolicyAgent, recorder: RunRecorder, request: StopRequest, resume: ResumeCommand) -> None:
     """Save, print how to resume, and evaluate if that is quick."""
     request.left = True
     path, exactly = recorder.leave(agent)
-    where = f"saved at {agent.num_timesteps:,} of {recorder.document['total_timesteps']:,} steps"
-    resume = command_for("resume", recorder.run, recorder.document, *recorder.resume_flags)
+    where = f"saved at {agent.num_timesteps:,} of {resume.document['total_timesteps']:,} steps"
     if exactly:
-        request.say(f"{where}; it goes on as if it had not been interrupted with: {resume}")
+        request.say(f"{where}; it goes on as if it had not been interrupted with: {resume.text()}")
     else:
-        going_back = _exact_resume_hint(agent, recorder, path)
-        request.say(f"{where}, in the middle of episodes, so it is resumed with new ones: {resume}{going_back}")
+        going_back = _exact_resume_hint(agent, resume, path)
+        request.say(f"{where}, in the middle of episodes, so it is resumed with new ones: {resume.text()}{going_back}")
     try:
         summary = recorder.evaluate_unrecorded(agent, LAST_EVALUATION)
     except (EnvironmentFault, KeyboardInterrupt) as error:
@@ -207,22 +206,17 @@ def _save_and_stop(agent: OffPolicyAgent, recorder: RunRecorder, request: StopRe
         )
 
 
-def _exact_resume_hint(agent: OffPolicyAgent, recorder: RunRecorder, path: Path) -> str:
-    """Return words with the command that resumes a run exactly, from before ``path``, if there is one.
-
-    Args:
-        agent, recorder: of the run.
-        path: the newest checkpoint, of a step in the middle of episodes.
-    """
-    run = recorder.run
-    before = [checkpoint.name for checkpoint in run_directory.checkpoints(run) if checkpoint.name != path.name][-1:]
+def _exact_resume_hint(agent: OffPolicyAgent, resume: ResumeCommand, path: Path) -> str:
+    """Return words with the command that resumes a run exactly, from the checkpoint before ``path``, if any."""
+    before = [one.name for one in run_directory.checkpoints(resume.run) if one.name != path.name][-1:]
     if not (before and agent.loop.exact):
         return ""
-    resume = command_for("resume", run, recorder.document, *recorder.resume_flags, "--checkpoint", before[0])
-    return f"; exactly as if not interrupted: {resume}"
+    return f"; exactly as if not interrupted: {resume.text('--checkpoint', before[0])}"
 
 
-def _located_fault(error: BaseException, name: str, agent: OffPolicyAgent, recorder: RunRecorder) -> UsageError:
+def _located_fault(
+    error: BaseException, name: str, agent: OffPolicyAgent, recorder: RunRecorder, resume: ResumeCommand
+) -> UsageError:
     """Save the agent, and return the fault with the step and the seed at which it happened."""
     step, seed, going_back = agent.num_timesteps, agent.seed, ""
     try:
@@ -231,7 +225,7 @@ def _located_fault(error: BaseException, name: str, agent: OffPolicyAgent, recor
         kept = f"what was learned since could not be saved ({other})"
     else:
         kept = "what was learned is saved"
-        going_back = "" if exactly else _exact_resume_hint(agent, recorder, path)
+        going_back = "" if exactly else _exact_resume_hint(agent, resume, path)
     kind = type(error) if isinstance(error, OwnCodeFault) else EnvironmentFault
     if isinstance(error, UsageError):
         what = str(error)
@@ -240,5 +234,4 @@ def _located_fault(error: BaseException, name: str, agent: OffPolicyAgent, recor
     else:
         what = f"a process has ended ({type(error).__name__})"
     where = "" if name in what else f"{name}, "
-    advice = resume_hint(recorder.run, recorder.document, *recorder.resume_flags)
-    return kind(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}{going_back}")
+    return kind(f"{where}after step {step}, seed {seed}: {what}; {kept}; {resume.hint()}{going_back}")
