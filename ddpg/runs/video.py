@@ -262,7 +262,7 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
         OSError: if the file cannot be written; an existing file is kept.
     """
     path = check_video_path(path)  # before an environment is made
-    with _renderer_of(env) as renderer:
+    with open_renderer(env) if isinstance(env, str) else contextlib.nullcontext(EnvRenderer(env)) as renderer:
         return record_episodes(policy, renderer, path, episodes, seed)
 
 
@@ -292,28 +292,19 @@ def open_writer(path: Path, rate: float) -> Iterator[GifWriter | VideoWriter]:
             writer.finish()
 
 
-def watch(policy: Any, env: gym.Env | str, *, episodes: int = 1, seed: int | None = None, title: str = "ddpg") -> None:
-    """Show episodes of a policy in a window, at the environment's speed; closing it ends them.
+def watch_episodes(policy: Any, renderer: Renderer, episodes: int, seed: int | None, title: str) -> None:
+    """Show episodes in a window, at the environment's speed; closing it ends them.
 
     Args:
-        policy, env, episodes, seed: as for :func:`record`.
+        policy, episodes, seed: as for :func:`record`.
+        renderer: renders the environment.
         title: the window's title.
 
     Raises:
         UsageError, EnvironmentFault: as for :func:`record`, and if there is no display.
     """
-    with _renderer_of(env) as renderer:
-        watch_episodes(policy, renderer, episodes, seed, title)
-
-
-def watch_episodes(policy: Any, renderer: Renderer, episodes: int, seed: int | None, title: str) -> None:
-    """Show episodes in the environment of ``renderer``; other arguments and errors as for :func:`watch`."""
     with contextlib.closing(WindowViewer(title, renderer.rate)) as window:
         _show(policy, renderer, episodes, seed, window)
-
-
-def _renderer_of(env: gym.Env | str) -> contextlib.AbstractContextManager[Renderer]:
-    return open_renderer(env) if isinstance(env, str) else contextlib.nullcontext(EnvRenderer(env))
 
 
 def _show(

@@ -255,6 +255,10 @@ def test_frames_of_different_sizes_are_refused(suffix, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def watch(env):
+    video.watch_episodes(Still(), rendering.EnvRenderer(env), 1, None, "ddpg")
+
+
 def test_window_shows_every_frame_until_it_is_closed(monkeypatch):
     pygame = pytest.importorskip("pygame")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
@@ -264,12 +268,12 @@ def test_window_shows_every_frame_until_it_is_closed(monkeypatch):
     surface = pygame.display.get_surface
     env = Drawn(length=4)
     env.metadata = {"render_fps": 1000}
-    video.watch(Still(), env)
+    watch(env)
     assert shown == [0, 10, 20, 30, 40]
     assert not pygame.display.get_init()
     shown.clear()
     monkeypatch.setattr(pygame.event, "get", lambda: [pygame.event.Event(pygame.QUIT)] if len(shown) == 2 else [])
-    video.watch(Still(), env)
+    watch(env)
     assert len(shown) == 2
 
 
@@ -410,7 +414,7 @@ def test_a_missing_display_is_one_line(monkeypatch):
         monkeypatch.delitem(os.environ, name, raising=False)
     monkeypatch.setattr(video.sys, "platform", "linux")
     with refuses(UsageError, "display ddpg record RUN"):
-        video.watch(Still(), Drawn())
+        watch(Drawn())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not use DISPLAY")
@@ -421,7 +425,7 @@ def test_a_display_that_does_not_answer_is_refused(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DISPLAY", ":4095")
     with refuses(UsageError, "window here ddpg record RUN"):
-        video.watch(Still(), Drawn())
+        watch(Drawn())
     assert not pygame.display.get_init()
 
 
