@@ -315,11 +315,8 @@ class Resume(JSONOption, ProgressOption, WithTracker, WithImports):
 
     def __call__(self, changes: Mapping[str, Any] | None = None) -> Answer:
         """Resume with these options changed, and report."""
-        from ddpg.runs import run_directory
-
         with self.imports_allowed():
             self.check_tracker()
-            run_directory.read_config(self.run)  # before TensorFlow is imported, which takes seconds
             import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
             from ddpg.runs import training
 

@@ -172,7 +172,6 @@ class Options:
         Raises:
             UsageError: if a field is unknown or a value is invalid.
         """
-        check_known(type(self), changes, type(self).__name__)
         return dataclasses.replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
