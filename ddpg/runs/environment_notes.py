@@ -1,17 +1,23 @@
-"""A callback that says, in one line each, what the data of a run's beginning show to be wrong with its environment.
+"""Warnings, in one line each, of what is wrong with a run's environment, by its spaces and by the run's first data.
 
 Such mistakes (units far from 1, a time limit that is reported as a terminal state, actions without effect) raise no
 error: the agent only learns slowly, or something else (docs/how_to/symptoms.md).
 """
 
+import math
+from collections.abc import Iterator
+
+import gymnasium as gym
 import numpy as np
 
 from ddpg.agents.callbacks import Callback
 from ddpg.agents.off_policy import OffPolicyAgent
-from ddpg.config.algorithm_options import RENORMS
+from ddpg.config.algorithm_options import RENORMS, AgentConfig, DDPGConfig
 from ddpg.interaction.env_runner import Episode
+from ddpg.interaction.spaces import spaces_of
 from ddpg.progress import format_number, print_to_stderr
 from ddpg.replay.buffer import return_steps
+from ddpg.replay.normalizers import range_note
 from ddpg.runs.evaluation import Evaluation
 
 LARGE = 1_000.0  # an observation, or a return, that networks with weights of order 1 reach only after long learning
@@ -142,3 +148,65 @@ def rewards_note(agent: OffPolicyAgent) -> str:
 
 def _newest(agent: OffPolicyAgent) -> np.ndarray:
     return agent.replay.newest(min(len(agent.replay), _ROWS))
+
+
+def value_range_note(limit: int | None, config: AgentConfig) -> str:
+    """Return a one-line warning if the critic's range of values is too small for γ, or the empty string.
+
+    Args:
+        limit: the environment's :func:`~ddpg.runs.episode_limits.episode_limit`.
+        config: the agent's options.
+    """
+    if not (isinstance(config, DDPGConfig) and config.normalize_rewards and config.critic != "scalar"):
+        return ""
+    assert config.gamma is not None  # the agent has replaced None
+    return range_note(config.gamma, limit, max(abs(config.v_min), abs(config.v_max)))
+
+
+def image_note(env: gym.Env | gym.vector.VectorEnv, config: AgentConfig) -> str:
+    """Return a one-line warning if dense layers would read images, or the empty string.
+
+    Args:
+        env: an environment, whose observations may be those of a flattened Dict, or a vector of them.
+        config: the agent's options.
+    """
+    if config.network == "conv" or not config.described_layers:
+        return ""
+    images, units = _images_of(env), config.described_layers[0][1][:1]
+    numbers = sum(map(math.prod, images.values()))
+    weights = f", with {numbers * units[0]:,} weights to their first {units[0]} units" if units else ""
+    read = f"dense layers read them as {numbers:,} separate numbers{weights}"
+    shapes = {key: "x".join(map(str, shape)) for key, shape in images.items()}
+    if "" in images:
+        return (
+            f"observations are images of {shapes['']} bytes, and {read}; --network conv reads them as images, and "
+            "--wrap can make them smaller"
+        )
+    if images:
+        named = ", ".join(f"{key} ({shape})" for key, shape in shapes.items())
+        return (
+            f"observations contain images of bytes, {named}, and {read}, from 0 to 255; the documentation's page on "
+            "images shows layers that read them as images, beside the other numbers"
+        )
+    return ""
+
+
+def _images_of(env: gym.Env | gym.vector.VectorEnv) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the images in an environment's observations, by their keys if it flattens a Dict."""
+    if isinstance(env, gym.vector.SyncVectorEnv):
+        env = env.envs[0]
+    space = spaces_of(env)[0]
+    while isinstance(env, gym.Wrapper):
+        inner = env.env.observation_space
+        if isinstance(env, gym.wrappers.FlattenObservation) and isinstance(inner, gym.spaces.Dict):
+            space = inner
+        env = env.env
+    return dict(_images_in(space))
+
+
+def _images_in(space: gym.Space, key: str = "") -> Iterator[tuple[str, tuple[int, ...]]]:
+    if isinstance(space, gym.spaces.Dict):
+        for name, part in space.spaces.items():
+            yield from _images_in(part, f"{key}.{name}".lstrip("."))
+    elif space.dtype == np.uint8 and space.shape is not None and len(space.shape) >= 2:
+        yield key, space.shape

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 import os
 import sys
 import warnings
@@ -11,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from ddpg.agents import resource_limits
 from ddpg.agents.learn_loop import OfflineLoop
 from ddpg.agents.off_policy import OffPolicyAgent, agent_for, fitting_env, load_agent
 from ddpg.algorithms.registry import algorithm_named, algorithm_of, update_of
 from ddpg.checkpoints import checkpoint
-from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
+from ddpg.config.algorithm_options import AgentConfig
 from ddpg.config.changeable_options import check_changeable
 from ddpg.config.imports import imports_allowed, references_in, references_of
 from ddpg.config.presets import budget_note, default_options, offline_recipe, preset_for
@@ -35,7 +33,6 @@ from ddpg.interaction.validation import (
     validate_text,
 )
 from ddpg.progress import print_to_stderr
-from ddpg.replay.normalizers import range_note
 from ddpg.runs import dataset as datasets
 from ddpg.runs import run_config, run_directory, run_loop, signals
 from ddpg.runs.env_factory import (
@@ -47,6 +44,7 @@ from ddpg.runs.env_factory import (
     make_training_env,
 )
 from ddpg.runs.env_source import EnvSource, checked_kwargs
+from ddpg.runs.environment_notes import image_note, value_range_note
 from ddpg.runs.episode_limits import cut_episodes_note, default_evaluation_interval, episode_limit, episode_limit_note
 from ddpg.runs.lock import run_lock
 from ddpg.runs.recorder import RUN_STATE, recover_best
@@ -412,68 +410,6 @@ def _warn_of_cut_episodes(name: str, document: dict[str, Any]) -> None:
     limit, interval = document["episode_limit"], document["evaluation_interval"]
     if note := cut_episodes_note(limit, document["n_envs"], interval, timesteps):
         print_to_stderr(f"{name}: {note}")
-
-
-def value_range_note(limit: int | None, config: AgentConfig) -> str:
-    """Return a one-line warning if the critic's range of values is too small for γ, or the empty string.
-
-    Args:
-        limit: the environment's :func:`~ddpg.runs.episode_limits.episode_limit`.
-        config: the agent's options.
-    """
-    if not (isinstance(config, DDPGConfig) and config.normalize_rewards and config.critic != "scalar"):
-        return ""
-    assert config.gamma is not None  # the agent has replaced None
-    return range_note(config.gamma, limit, max(abs(config.v_min), abs(config.v_max)))
-
-
-def image_note(env: gym.Env | gym.vector.VectorEnv, config: AgentConfig) -> str:
-    """Return a one-line warning if dense layers would read images, or the empty string.
-
-    Args:
-        env: an environment, whose observations may be those of a flattened Dict, or a vector of them.
-        config: the agent's options.
-    """
-    if config.network == "conv" or not config.described_layers:
-        return ""
-    images, units = _images_of(env), config.described_layers[0][1][:1]
-    numbers = sum(map(math.prod, images.values()))
-    weights = f", with {numbers * units[0]:,} weights to their first {units[0]} units" if units else ""
-    read = f"dense layers read them as {numbers:,} separate numbers{weights}"
-    shapes = {key: "x".join(map(str, shape)) for key, shape in images.items()}
-    if "" in images:
-        return (
-            f"observations are images of {shapes['']} bytes, and {read}; --network conv reads them as images, and "
-            "--wrap can make them smaller"
-        )
-    if images:
-        named = ", ".join(f"{key} ({shape})" for key, shape in shapes.items())
-        return (
-            f"observations contain images of bytes, {named}, and {read}, from 0 to 255; the documentation's page on "
-            "images shows layers that read them as images, beside the other numbers"
-        )
-    return ""
-
-
-def _images_of(env: gym.Env | gym.vector.VectorEnv) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the images in an environment's observations, by their keys if it flattens a Dict."""
-    if isinstance(env, gym.vector.SyncVectorEnv):
-        env = env.envs[0]
-    space = spaces_of(env)[0]
-    while isinstance(env, gym.Wrapper):
-        inner = env.env.observation_space
-        if isinstance(env, gym.wrappers.FlattenObservation) and isinstance(inner, gym.spaces.Dict):
-            space = inner
-        env = env.env
-    return dict(_images_in(space))
-
-
-def _images_in(space: gym.Space, key: str = "") -> Iterator[tuple[str, tuple[int, ...]]]:
-    if isinstance(space, gym.spaces.Dict):
-        for name, part in space.spaces.items():
-            yield from _images_in(part, f"{key}.{name}".lstrip("."))
-    elif space.dtype == np.uint8 and space.shape is not None and len(space.shape) >= 2:
-        yield key, space.shape
 
 
 def _usual_config(

@@ -12,8 +12,8 @@ from ddpg import DDPGConfig, DQNConfig
 from ddpg.cli.main import main
 from ddpg.cli.train import Train
 from ddpg.config.presets import PRESETS, Preset, budget_note, ddpg_recipe, preset_config, preset_for
+from ddpg.runs.environment_notes import value_range_note
 from ddpg.runs.episode_limits import episode_limit
-from ddpg.runs.training import value_range_note
 
 CONFIGS = dict.fromkeys((*DQN_PRESETS, "NoPresetDiscrete-v0"), DQNConfig)
 

@@ -18,9 +18,9 @@ from ddpg.cli.main import main
 from ddpg.runs import run_directory
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.env_source import EnvSource
+from ddpg.runs.environment_notes import image_note
 from ddpg.runs.episode_limits import episode_limit
 from ddpg.runs.tables import read_table
-from ddpg.runs.training import image_note
 from ddpg.runs.wrappers import WRAPPERS, check_wrappers, wrapped
 
 SMALL = TINY | {"learning_starts": 4, "buffer_size": 1000}
