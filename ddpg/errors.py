@@ -180,10 +180,7 @@ def printable(text: str) -> str:
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return a hint such as ``; did you mean 'Pendulum-v1'?``, or the empty string.
 
-    Args:
-        name: what was written.
-        known: what could have been meant.
-        cutoff: the smallest similarity of a suggestion, in [0, 1].
+    ``cutoff`` is the smallest similarity of a suggestion, in [0, 1].
     """
     known = list(known)
     lowered = {candidate.lower(): candidate for candidate in known}

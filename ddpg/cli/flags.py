@@ -41,10 +41,7 @@ def flags_of(
 ) -> dict[str, Flag]:
     """Return the flags of a class of options by name.
 
-    Args:
-        kind: the class.
-        defaults: by name, those that differ from the fields' defaults.
-        notes: by name, text to append to the help.
+    By name, too: ``defaults`` that differ from the fields', and ``notes`` to append to the help.
     """
     return {
         field.name: _flag(kind, field, defaults.get(field.name, field.default), notes.get(field.name, ""))

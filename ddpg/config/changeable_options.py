@@ -40,11 +40,7 @@ _OF_GROUPS = dict.fromkeys(("networks", "critics"), "the saved weights are of ne
 
 
 def check_changeable(kind: type[AgentConfig], names: Iterable[str]) -> None:
-    """Refuse options that a run cannot change when it is resumed.
-
-    Args:
-        kind: the class of the run's options.
-        names: the options that change.
+    """Refuse options that a run, whose options are of class ``kind``, cannot change when it is resumed.
 
     Raises:
         UsageError: if there is such an option; the message names it, and the reason.

@@ -359,8 +359,7 @@ def check_known(config: type, values: Iterable[str], where: str, hints: Mapping[
     """Refuse names that are no fields of an options class.
 
     Args:
-        config: the options class.
-        values: the names.
+        config, values: the class, and the names.
         where: the class or file, for the message.
         hints: advice on some names; ``None``: on the options of other algorithms' classes and of other packages.
 
@@ -407,14 +406,8 @@ def from_toml(
 
     TOML has no null: where a field may be None, the string ``"none"`` means that, as on the command line.
 
-    Args:
-        config: the options class.
-        values: the parsed file.
-        where: the name of what has these fields, for messages.
-        hints: advice on names that are no fields.
-
     Raises:
-        UsageError: if a field is unknown or a value has another type.
+        UsageError: if a field is unknown (as :func:`check_known`), or a value has another type.
     """
     check_known(config, values, where, hints)
     found = {}

@@ -78,9 +78,7 @@ def offline_recipe(kind: type[AgentConfig]) -> str | None:
 def hints_for(kind: type[AgentConfig], env_id: str) -> dict[str, str]:
     """Return advice, by name, on options that ``kind`` does not have: those of another algorithm or another package.
 
-    Args:
-        kind: the options class of the algorithm that trains in the environment.
-        env_id: the environment, for the message.
+    ``kind`` is the options class of the algorithm that trains in ``env_id``.
     """
     trains = next((algorithm for algorithm, config in CONFIGS.items() if config is kind), kind.__name__)
     actions = {"DQN": " (its actions are discrete)", "DDPG": " (its actions are a Box)"}.get(trains, "")
@@ -130,9 +128,7 @@ class Preset:
         In a shorter run ``learning_starts`` and ``exploration_steps`` are at most a tenth of the run, or the same share
         of it as in the usual run, whichever is larger. Longer runs leave them unchanged.
 
-        Args:
-            kind: the options class, whose defaults count too.
-            total_timesteps: environment steps of the run.
+        The defaults of the options class ``kind`` count too.
         """
         config = kind(**self.options)
         return self.options | {
@@ -305,11 +301,7 @@ def random_steps_note(
 ) -> str:
     """Return a one-line warning if more than a quarter of a run's steps are random, or the empty string.
 
-    Args:
-        what: a name for the run, for the message.
-        learning_starts: its random steps.
-        total_timesteps: its environment steps.
-        option: how ``learning_starts`` is written, with ``{}`` for the value.
+    ``what`` names the run; ``option`` is how ``learning_starts`` is written, with ``{}`` for the value.
     """
     advice = f"(learning_starts); train longer, or take e.g. {option.format(total_timesteps // 10)}"
     if learning_starts >= total_timesteps:
@@ -322,13 +314,7 @@ def random_steps_note(
 
 
 def budget_note(env_id: str, config: AgentConfig, total_timesteps: int) -> str:
-    """Return a one-line warning if a run is short for its options, or the empty string.
-
-    Args:
-        env_id: the environment.
-        config: the options of the run.
-        total_timesteps: its environment steps.
-    """
+    """Return a one-line warning if a run of ``total_timesteps`` is short for its options, or the empty string."""
     starts = config.learning_starts
     if note := random_steps_note(env_id, starts, total_timesteps):
         return note

@@ -279,11 +279,7 @@ class Holding(NamedTuple):
 
 
 def holding(returns: Sequence[float] | np.ndarray) -> Holding:
-    """Return how well a run keeps its performance.
-
-    Args:
-        returns: the mean return of every evaluation, in order (env units).
-    """
+    """Return how well a run keeps its performance, from the mean return of every evaluation, in order (env units)."""
     values = np.asarray(returns, np.float64)
     if not len(values) or not np.isfinite(values).all():
         return Holding(np.nan, np.nan)

@@ -153,9 +153,7 @@ def _newest(agent: OffPolicyAgent) -> np.ndarray:
 def value_range_note(limit: int | None, config: AgentConfig) -> str:
     """Return a one-line warning if the critic's range of values is too small for γ, or the empty string.
 
-    Args:
-        limit: the environment's :func:`~ddpg.runs.episode_limits.episode_limit`.
-        config: the agent's options.
+    ``limit`` is the environment's :func:`~ddpg.runs.episode_limits.episode_limit`.
     """
     if not (isinstance(config, DDPGConfig) and config.normalize_rewards and config.critic != "scalar"):
         return ""
@@ -164,12 +162,7 @@ def value_range_note(limit: int | None, config: AgentConfig) -> str:
 
 
 def image_note(env: gym.Env | gym.vector.VectorEnv, config: AgentConfig) -> str:
-    """Return a one-line warning if dense layers would read images, or the empty string.
-
-    Args:
-        env: an environment, whose observations may be those of a flattened Dict, or a vector of them.
-        config: the agent's options.
-    """
+    """Return a one-line warning if dense layers would read images, also in a flattened Dict, or the empty string."""
     if config.network == "conv" or not config.described_layers:
         return ""
     images, units = _images_of(env), config.described_layers[0][1][:1]

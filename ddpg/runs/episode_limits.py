@@ -70,9 +70,7 @@ def episode_limit(source: EnvSource | str) -> int | None:
 def episode_limit_note(now: int | None, before: int | None) -> str:
     """Return a one-line warning if episodes are truncated after another number of steps, or the empty string.
 
-    Args:
-        now: :func:`episode_limit` now.
-        before: :func:`episode_limit` when the run began; ``None``: not known.
+    ``before`` is the :func:`episode_limit` when the run began; ``None``: not known.
     """
     if before in (None, now):
         return ""

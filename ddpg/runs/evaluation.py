@@ -157,11 +157,7 @@ def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, i
 
 
 def check_action_space(policy: Any, *spaces: gym.Space | str) -> None:
-    """Refuse a policy that has an ``action_space``, and none of the environment's ``spaces`` is the same.
-
-    Args:
-        policy: the policy.
-        spaces: one or several; a space may be given by its text, ``str(space)``.
+    """Refuse a policy that has an ``action_space``, and none of ``spaces``, or of their texts, is the same.
 
     Raises:
         UsageError: if so.

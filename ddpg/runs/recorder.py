@@ -311,10 +311,7 @@ class RunRecorder(Callback):
 def recover_best(run: Path, agent: OffPolicyAgent, run_state: RunState) -> bool:
     """Save the agent of a run as its best if that is missing: its saving failed, or the run was killed before it.
 
-    Args:
-        run: the run directory.
-        agent: the agent of the checkpoint from which the run goes on.
-        run_state: the run state in that checkpoint.
+    ``agent`` and ``run_state`` are those of the checkpoint from which the run goes on.
 
     Returns:
         Whether it was missing.

@@ -104,11 +104,7 @@ def read(run: Path) -> dict[str, Any]:
 
 
 def changed_settings(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
-    """Return the old and the new value of each setting and option of a run that differ, by name.
-
-    Args:
-        before, now: fields of ``config.json``.
-    """
+    """Return the old and the new value of each setting and option that differ between two states of ``config.json``."""
     old, new = ({name: fields[name] for name in _CHANGING} | fields["config"] for fields in (before, now))
     return {name: [old.get(name), value] for name, value in new.items() if old.get(name) != value}
 

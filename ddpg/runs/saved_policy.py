@@ -66,9 +66,7 @@ class SavedPolicy(abc.ABC):
         """Evaluate the policy without exploration noise.
 
         Args:
-            episodes: number of episodes.
-            seed: seed of the first reset; by default the policy's.
-            progress_bar: show one on stderr.
+            episodes, seed, progress_bar: as for :func:`ddpg.evaluate`; by default the seed is the policy's.
 
         Returns:
             A dict with ``run``, ``env_id``, what :meth:`load` says, ``seed``, the fields of
@@ -104,8 +102,7 @@ class SavedPolicy(abc.ABC):
 
         Args:
             output: a ``.gif`` or ``.mp4``; by default :attr:`video`.
-            episodes: number of episodes.
-            seed: seed of the first reset; by default the policy's.
+            episodes, seed: as for :meth:`evaluate`.
 
         Returns:
             ``path``, ``env_id``, what :meth:`load` says, ``seed`` and ``episodes``.
@@ -257,10 +254,9 @@ def export_saved(
         format: one of :data:`ddpg.exports.export.FORMATS`.
         output: the path to write; by default the format's name in :data:`ddpg.exports.export.NAMES`, in the run
             directory, or for the zoo after NAME in the working directory.
-        which: as for :class:`RunPolicy`.
+        which, allow_import: as for :class:`RunPolicy`.
         quantize: ``"int8"``: with format ``"c"``, store the weights as 8-bit integers.
         c_name: with format ``"c"``, what files, functions and macros begin with.
-        allow_import: as for :class:`RunPolicy`.
 
     Returns:
         ``path``, ``format``, ``timesteps``, of a run ``checkpoint``, and ``difference``: the largest difference between

@@ -380,11 +380,7 @@ def _check_offline_ends(offline_timesteps: int | None, total_timesteps: int) -> 
 def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int) -> None:
     """Refuse a new ``offline_timesteps`` under which steps that the run has made would have been of the other kind.
 
-    Args:
-        run: the run directory.
-        until: the run's ``offline_timesteps``.
-        asked: the new ``offline_timesteps``.
-        steps: the timesteps that the run has made.
+    ``until`` is the run's ``offline_timesteps``, ``asked`` the new one.
     """
     learned, ended = (steps, False) if until is None else (min(steps, until), steps > until)
     if asked == learned or (asked > learned and not ended):
