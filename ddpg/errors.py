@@ -202,11 +202,9 @@ def choose(
     """Return ``table[value]`` for a name, or ``value`` itself if it is the user's own object.
 
     Args:
-        option: the option's name, for the message.
-        value: a key of ``table``, or a user's own object that can be used instead.
+        option, value: the option's name, and a key of ``table`` or a user's own object that can be used instead.
         table: the supplied choices.
-        own: a description of such an object, for the message.
-        is_own: returns whether ``value`` is such an object.
+        own, is_own: a description of such an object, and a function that tells whether ``value`` is one.
 
     Raises:
         UsageError: if ``value`` is neither.

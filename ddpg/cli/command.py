@@ -287,12 +287,9 @@ def inspect_environment(source: "EnvSource") -> "tuple[str, str, type[AgentConfi
 
 
 def own_options(algorithm: str, usual: "type[AgentConfig]", env_id: str) -> "type[AgentConfig]":
-    """Return the options class of a user's own algorithm.
+    """Return the options class of a user's own algorithm, ``module:Name``.
 
-    Args:
-        algorithm: its name, ``module:Name``.
-        usual: the options class of the algorithm that would otherwise train in the environment.
-        env_id: the environment, for messages.
+    ``usual`` is the options class of the algorithm that would otherwise train in the environment.
 
     Raises:
         UsageError: if there is no such algorithm, its import is not allowed

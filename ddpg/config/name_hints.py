@@ -108,10 +108,8 @@ def check_agent(kind: str, fields: Iterable[str], given: Mapping[str, Any], know
     """Refuse keywords that the constructor of an agent does not have.
 
     Args:
-        kind: the agent's class.
-        fields: the names of its options.
-        given: the keywords that the constructor does not have, with their values.
-        known: the keywords that the constructor has.
+        kind, fields: the agent's class, and the names of its options.
+        given, known: the keywords that the constructor does not have, with their values, and those that it has.
 
     Raises:
         UsageError: if ``given`` is not empty; the message says where the first keyword belongs, or its name here.
@@ -394,9 +392,7 @@ _VALUE = {name: here for here, names in _VALUES.items() for name in names.split(
 def attribute_hint(name: str, known: Iterable[str]) -> str:
     """Return what an attribute of other packages' agents is called here, or the empty string.
 
-    Args:
-        name: the attribute.
-        known: the attributes of the agent at hand: DDPG and DQN differ, and only what is there is advised.
+    ``known`` are the attributes of the agent at hand: DDPG and DQN differ, and only what is there is advised.
 
     >>> attribute_hint("rb", ["replay"])
     'use agent.replay, and observe() or remember() to add transitions'

@@ -54,11 +54,7 @@ def default_options(
 ) -> dict[str, Any]:
     """Return the options of a run for which the caller gives none: those of ``recipe``, or of the environment's preset.
 
-    Args:
-        kind: the options class of the environment's algorithm.
-        env_id: the environment.
-        total_timesteps: the length of the run; in a short one the preset has fewer random steps.
-        recipe: a recipe in place of the preset; errors as of :func:`recipe_options`.
+    In a short run the preset has fewer random steps. Errors as of :func:`recipe_options`.
     """
     if recipe is not None:
         return recipe_options(recipe, kind, env_id)

@@ -93,9 +93,6 @@ def fill(agent: "OffPolicyAgent", source: str | Path) -> None:
 def check_offline(dataset: Any, offline_timesteps: int | None, collector: str) -> None:
     """Refuse a data set that does not exist or comes with workers, and ``offline_timesteps`` without a data set.
 
-    Args:
-        dataset, offline_timesteps, collector: as for :func:`ddpg.train`.
-
     Raises:
         UsageError: if so, or as :func:`check_source`.
     """

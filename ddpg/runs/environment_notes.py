@@ -33,9 +33,6 @@ class EnvironmentNotes(Callback):
 
     Before the first update it looks at observations, rewards and returns of the replay memory; then at how the first
     episodes end, and at whether evaluations differ at all. Learning is the same with and without it.
-
-    Args:
-        name: of the environment, for the messages.
     """
 
     def __init__(self, name: str):

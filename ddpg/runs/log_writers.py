@@ -71,8 +71,7 @@ class CSVLogWriter(LogWriter):
     """Writes ``metrics.csv``, ``episodes.csv`` and ``evaluations.csv``, which are readable after every row.
 
     Args:
-        folder: the directory of the tables.
-        tags: the TensorBoard tag of each training metric (:func:`ddpg.runs.run_state.tags_of`).
+        folder, tags: where to write, and the tag of each training metric (:func:`ddpg.runs.run_state.tags_of`).
         keep_until: for each of the three, the step up to which existing rows are kept.
     """
 
@@ -114,11 +113,7 @@ class CSVLogWriter(LogWriter):
 
 
 class TaggedLogWriter(LogWriter):
-    """Passes metrics on under Stable-Baselines3's tags.
-
-    Args:
-        tags: the tag of each metric; a metric without a tag is not logged.
-    """
+    """Passes metrics on under Stable-Baselines3's ``tags``; a metric without a tag is not logged."""
 
     def __init__(self, tags: Mapping[str, str]):
         self._tags = tags
@@ -140,8 +135,7 @@ class TensorBoardLogWriter(TaggedLogWriter):
     """Writes a TensorBoard event file of scalars.
 
     Args:
-        folder: the directory of the file.
-        tags: the TensorBoard tag of each training metric.
+        folder, tags: as for :class:`CSVLogWriter`.
         keep: ``keep(step, tag)`` says which scalars of existing event files to keep; ``None``: those files are not
             touched.
     """
@@ -210,13 +204,7 @@ def _records(path: Path) -> list[bytes]:
 
 
 class TrackerLogWriter(TaggedLogWriter):
-    """Logs to an experiment tracker.
-
-    Args:
-        tracker: an object with ``log``.
-        tags: the TensorBoard tag of each training metric.
-        ends: whether :meth:`close` ends the tracker's run.
-    """
+    """Logs to an experiment tracker, an object with ``log``; ``ends``: :meth:`close` ends the tracker's run."""
 
     def __init__(self, tracker: Any, tags: dict[str, str], ends: bool):
         super().__init__(tags)
@@ -236,8 +224,7 @@ class RunTracker(TaggedLogWriter):
 
     Args:
         name: one of :data:`ddpg.runs.trackers.TRACKERS`.
-        tags: the TensorBoard tag of each training metric.
-        document: the contents of the run's ``config.json``.
+        tags, document: the tag of each training metric, and the contents of the run's ``config.json``.
         run_name: the name of the run in the tracker.
         again: says how the run is resumed, for the error.
 
@@ -275,11 +262,7 @@ class RunTracker(TaggedLogWriter):
 class DiagnosticsLogWriter(LogWriter):
     """Measures the state of an agent's networks whenever its metrics are logged, and writes ``diagnostics.csv``.
 
-    Args:
-        folder: the directory of the table.
-        agent: the agent that learns.
-        goal: the step at which learning ends.
-        keep_until: the step up to which existing rows are kept.
+    ``goal`` is the step at which learning ends; existing rows are kept up to the step ``keep_until``.
     """
 
     def __init__(self, folder: Path, agent: OffPolicyAgent, goal: int, keep_until: int):

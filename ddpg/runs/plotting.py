@@ -274,9 +274,6 @@ def diagnosis_text(run: Run) -> str:
     The names are those of the columns of ``diagnostics.csv``, of ``evaluations.csv`` (``mean_return``: of the last
     evaluation until then) and of ``metrics.csv`` (``actions_saturated``).
 
-    Args:
-        run: a run that was trained with ``diagnose``.
-
     Raises:
         UsageError: as :func:`diagnostics_of`.
     """

@@ -40,8 +40,7 @@ class RunRecorder(Callback):
     soon as the evaluation is due.
 
     Args:
-        run: the run directory.
-        document: the contents of its ``config.json``.
+        run, document: the run directory, and the contents of its ``config.json``.
         agent: the agent that learns.
         env: the environment to evaluate in.
         run_state: the state of the run in the checkpoint; later rows of the tables are dropped.

@@ -80,10 +80,8 @@ def run_to_goal(
     """Train an agent until its goal, or until a stop request; save it in both cases, and close its environment.
 
     Args:
-        run: the run directory, whose lock this process holds.
-        document: the contents of its ``config.json``.
-        agent: the agent that learns.
-        run_state: the state of the run besides the agent.
+        run, document: the run directory, whose lock this process holds, and the contents of its ``config.json``.
+        agent, run_state: the agent that learns, and the state of the run besides it.
         request: the request to stop early; its ``left`` is set if the run was stopped by it.
         progress_bar: show one on stderr.
         track: an additional experiment tracker to log to: one of :data:`ddpg.runs.trackers.TRACKERS`.

@@ -101,9 +101,7 @@ class RunState:
 
         Args:
             where: the file's name, for messages.
-            arrays: as saved.
-            metrics: names of the agent's metrics.
-            counts: the agent's counts now.
+            arrays, metrics, counts: as saved; the names of the agent's metrics; its counters now.
             anew: start a new row, because the options have changed and with them perhaps the metrics and counters.
 
         Raises:
@@ -156,12 +154,7 @@ def tags_of(agent: OffPolicyAgent) -> dict[str, str]:
 
 
 class MetricsTracker:
-    """Updates the run state while an agent learns, and measures the training time.
-
-    Args:
-        run_state: the state so far.
-        agent: the agent that learns.
-    """
+    """Updates the run state while an agent learns, and measures the training time."""
 
     def __init__(self, run_state: RunState, agent: OffPolicyAgent):
         self.run_state = run_state

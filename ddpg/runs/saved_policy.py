@@ -197,10 +197,7 @@ class RunPolicy(SavedPolicy):
 
 
 class ZooPolicy(SavedPolicy):
-    """A policy of the zoo, whose default seed is that of its card.
-
-    Args:
-        name: ``zoo:NAME``.
+    """A policy of the zoo, ``zoo:NAME``, whose default seed is that of its card.
 
     Raises:
         UsageError: if there is no such policy.

@@ -40,9 +40,7 @@ class MLflow:
 def as_tracker(tracker: Any, what: str = "track") -> Any:
     """Return a tracker object with ``log``, and with ``init`` and ``finish`` unless its run has been started already.
 
-    Args:
-        tracker: one of :data:`TRACKERS`, such a module, or an object of the user.
-        what: the argument's name, for messages.
+    ``tracker`` is one of :data:`TRACKERS`, such a module, or an object of the user; messages call it ``what``.
 
     Raises:
         UsageError: if it is none of these, or the package is not installed.

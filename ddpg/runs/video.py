@@ -31,11 +31,7 @@ class GifWriter:
     """Writes a GIF of bounded size: it drops frames if there are too many, and scales down frames that are too large.
 
     It plays at the environment's speed, to the hundredth of a second that GIF can express; a frame is shown for 655
-    seconds at most.
-
-    Args:
-        path: the file to write.
-        rate: frames per second of the frames that are added.
+    seconds at most. ``rate`` is that of the frames that are added, a second.
     """
 
     def __init__(self, path: Path, rate: float):
@@ -100,12 +96,7 @@ class GifWriter:
 
 
 class VideoWriter:
-    """Writes every frame to an H.264 video in an ``.mp4`` file.
-
-    Args:
-        path: the file to write.
-        rate: frames per second.
-    """
+    """Writes every frame to an H.264 video in an ``.mp4`` file, with ``rate`` frames per second."""
 
     def __init__(self, path: Path, rate: float):
         self._ffmpeg = import_optional("imageio_ffmpeg", "an .mp4", "install the extra 'video'")
@@ -170,12 +161,7 @@ class VideoWriter:
 
 
 class WindowViewer:
-    """Shows frames in a window at a steady rate.
-
-    Args:
-        title: the window's title.
-        rate: frames per second.
-    """
+    """Shows frames in a window at a steady ``rate`` of frames per second."""
 
     def __init__(self, title: str, rate: float):
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -276,11 +262,7 @@ def record_episodes(policy: Any, renderer: Renderer, path: str | Path, episodes:
 
 @contextlib.contextmanager
 def open_writer(path: Path, rate: float) -> Iterator[GifWriter | VideoWriter]:
-    """Yield the writer for the suffix of ``path``; if the block raises nothing, complete the file.
-
-    Args:
-        path: the file to write, from :func:`check_video_path`.
-        rate: frames per second.
+    """Yield the writer for the suffix of ``path``, from :func:`check_video_path`; complete the file after the block.
 
     Raises:
         OSError: if the file cannot be written; an existing file is kept.

@@ -55,11 +55,7 @@ def check_wrappers(texts: Sequence[str]) -> None:
 
 
 def wrapped(env: gym.Env, texts: Sequence[str]) -> gym.Env:
-    """Return the environment in wrappers, the first of which is the innermost.
-
-    Args:
-        env: the environment, which is closed if one of them does not fit.
-        texts: as :func:`check_wrappers` accepts them.
+    """Return the environment in wrappers, the first of which is the innermost; it is closed if one does not fit.
 
     Raises:
         UsageError: as :func:`check_wrappers`, or if a wrapper does not fit what it would wrap.
