@@ -41,6 +41,13 @@ _RESUME = (
     "Those that may, with the values of RUN: ddpg resume RUN --help"
 )
 
+# Flags of ddpg train that are arguments of ddpg.train, too: settings that a study also has, and those of a single run.
+_SETTINGS = (
+    *("total_timesteps", "evaluation_interval", "evaluation_episodes", "n_envs", "vectorization"),
+    *("collector", "workers"),
+)
+_OF_ONE_RUN = ("ray_address", "dataset", "offline_timesteps", "diagnose", "track")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithTracker(Command):
@@ -204,22 +211,11 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
             self.env,
             config,
             seed=self.seed,
-            total_timesteps=self.total_timesteps,
             root=self.root,
-            evaluation_interval=self.evaluation_interval,
-            evaluation_episodes=self.evaluation_episodes,
-            n_envs=self.n_envs,
-            vectorization=self.vectorization,
             wrappers=self.wrap,
             env_kwargs=self.source.kwargs,
-            collector=self.collector,
-            workers=self.workers,
-            ray_address=self.ray_address,
-            dataset=self.dataset,
-            offline_timesteps=self.offline_timesteps,
-            diagnose=self.diagnose,
             progress_bar=self.progress_bar,
-            track=self.track,
+            **{name: getattr(self, name) for name in (*_SETTINGS, *_OF_ONE_RUN)},
         )
         return report_on(run)
 
@@ -234,14 +230,13 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         from ddpg.runs import run_directory
 
         assert self.seeds is not None
-        for flag in ("ray_address", "dataset", "offline_timesteps", "diagnose", "track"):
+        for flag in _OF_ONE_RUN:
             if getattr(self, flag) not in (None, False):
                 raise UsageError(f"{flag_name(flag)} is for a single run; leave it or --seeds out")
         run_directory.check_root(self.root)
         module, root, first = self.env.rpartition(":")[0], Path(self.root, name, "seeds"), self.seed or 0
         study = {"environments": [self.env], "seeds": list(range(first, first + self.seeds))}
-        shared = ("total_timesteps", "evaluation_interval", "evaluation_episodes", "n_envs", "vectorization")
-        study |= {field: getattr(self, field) for field in (*shared, "collector", "workers")}
+        study |= {field: getattr(self, field) for field in _SETTINGS}
         study |= {"wrappers": list(self.wrap), "env_kwargs": list(self.env_kwargs)}
         options = config.to_json() | ({} if self.algorithm is None else {"algorithm": self.algorithm})
         given = as_toml({field: value for field, value in study.items() if value is not None})
