@@ -32,7 +32,7 @@ EXEMPT_METHODS = {
     *("compute_gradients", "policy_gradients", "placeholders", "target", "target_sync"),
     *("target_update", "action_gradient", "joint", "prediction", "target_prediction"),
     "td_target",
-    *("td_gradients", "taken", "with_averages", "load_policies", "encode", "averaged"),
+    *("td_gradients", "taken", "with_averages", "with_observations", "load_policies", "encode", "averaged"),
 }
 EXEMPT = {
     "UsageError",
