@@ -12,6 +12,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 RESULTS = Path(__file__).parents[1] / "results" / "faults"
+CLOCKED = ("seconds", "compile_seconds", "fps")  # differ between two runs that are otherwise the same
 COMMAND = [sys.executable, "-m", "ddpg.cli.main"]
 SMALL = ("--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--updates-per-call", "10", "--no-jit")
 
@@ -35,15 +36,21 @@ def run_in(root: Path) -> Path | None:
     return next((path.parent for path in found if path.parent.name.isdecimal()), None)
 
 
+def trained(root: Path, *arguments: str) -> Path:
+    """Train a run under ``root`` to its end; return its directory."""
+    status, output = finish("train", *arguments, "--root", str(root))
+    assert status == 0, output
+    run = run_in(root)
+    assert run is not None
+    return run
+
+
 def rows(run: Path, table: str) -> list[dict[str, str]]:
     """Return a table without the columns that a clock measured."""
     if not (run / f"{table}.csv").exists():
         return []
     with (run / f"{table}.csv").open(newline="") as file:
-        return [
-            {k: v for k, v in row.items() if k not in ("seconds", "compile_seconds", "fps")}
-            for row in csv.DictReader(file)
-        ]
+        return [{k: v for k, v in row.items() if k not in CLOCKED} for row in csv.DictReader(file)]
 
 
 def digest(run: Path) -> dict[str, str]:
@@ -56,9 +63,8 @@ def digest(run: Path) -> dict[str, str]:
     found: dict[str, Any] = {"checkpoints": sorted(path.name for path in (run / "checkpoints").iterdir())}
     for group in ("variables", "replay", "run"):
         arrays = load_file(last / f"{group}.safetensors")
-        arrays.pop("seconds", None)
-        arrays.pop("tables", None)  # sizes of tables, whose rows contain times
-        found[group] = {name: hashlib.sha256(arrays[name].tobytes()).hexdigest() for name in sorted(arrays)}
+        names = sorted({*arrays} - {*CLOCKED, "tables"})  # checksums of tables, whose rows contain times
+        found[group] = {name: hashlib.sha256(arrays[name].tobytes()).hexdigest() for name in names}
     manifest = json.loads((last / "manifest.json").read_text())
     found["random states"] = manifest["random_states"]
     found |= {table: rows(run, table) for table in ("metrics", "episodes", "evaluations")}
@@ -72,6 +78,12 @@ def digest(run: Path) -> dict[str, str]:
         name: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
         for name, value in found.items()
     }
+
+
+def differences(run: Path, straight: dict[str, str]) -> str:
+    """Return the names of the digests that differ between a run and the uninterrupted one, or ``"nothing"``."""
+    found = digest(run)
+    return " ".join(name for name in straight if found[name] != straight[name]) or "nothing"
 
 
 def best_is_right(run: Path) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.faults import common
 
-TRAINING = ("train", "Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.SMALL, "--total-timesteps", "6000")
+TRAINING = ("Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.SMALL, "--total-timesteps", "6000")
 TRAINING += ("--evaluation-interval", "1000", "--evaluation-episodes", "2")
 
 
@@ -53,7 +53,7 @@ def wait_for(root: Path, table: str, count: int) -> Path:
 
 def under_way(folder: Path, straight: dict[str, str], leave: int) -> dict:
     """Fill the disk of a run after its first evaluation; then free the space and resume."""
-    process = common.start(*TRAINING, "--root", str(folder / "runs"))
+    process = common.start("train", *TRAINING, "--root", str(folder / "runs"))
     run = wait_for(folder / "runs", "evaluations", 1)
     filler = fill(folder, leave)
     output = process.communicate()[1].strip()
@@ -61,13 +61,7 @@ def under_way(folder: Path, straight: dict[str, str], leave: int) -> dict:
     filler.unlink()
     status, _ = common.finish("resume", str(run), "--no-progress-bar")
     row = {"status": process.returncode, "kept": " ".join(kept), "resumed": status}
-    return row | {"differ": differences(run, straight), **message_row(output, folder)}
-
-
-def differences(run: Path, straight: dict[str, str]) -> str:
-    """Return the names of what differs between a run and the uninterrupted one."""
-    found = common.digest(run)
-    return " ".join(name for name in straight if found[name] != straight[name]) or "nothing"
+    return row | {"differ": common.differences(run, straight), **message_row(output, folder)}
 
 
 def message_row(output: str, folder: Path) -> dict:
@@ -77,12 +71,12 @@ def message_row(output: str, folder: Path) -> dict:
 
 def read_only(folder: Path, straight: dict[str, str]) -> list[dict]:
     """Kill a run, make its disk read-only, try to train and resume there; then make it writable and resume."""
-    process = common.start(*TRAINING, "--root", str(folder / "runs"))
+    process = common.start("train", *TRAINING, "--root", str(folder / "runs"))
     run = wait_for(folder / "runs", "evaluations", 1)
     process.kill()
     process.communicate()
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
-    begun, said_begun = common.finish(*TRAINING, "--root", str(folder / "runs"))
+    begun, said_begun = common.finish("train", *TRAINING, "--root", str(folder / "runs"))
     resumed, said_resumed = common.finish("resume", str(run), "--no-progress-bar")
     subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
     status, _ = common.finish("resume", str(run), "--no-progress-bar")
@@ -90,7 +84,7 @@ def read_only(folder: Path, straight: dict[str, str]) -> list[dict]:
         {"moment": "train on a read-only disk", "status": begun, **message_row(said_begun, folder)},
         {
             **{"moment": "resume on a read-only disk", "status": resumed, "resumed": status},
-            **{"differ": differences(run, straight), **message_row(said_resumed, folder)},
+            **{"differ": common.differences(run, straight), **message_row(said_resumed, folder)},
         },
     ]
 
@@ -98,7 +92,7 @@ def read_only(folder: Path, straight: dict[str, str]) -> list[dict]:
 def at_the_beginning(folder: Path) -> dict:
     """Start a run on a full disk."""
     fill(folder)
-    status, output = common.finish(*TRAINING, "--root", str(folder / "runs"))
+    status, output = common.finish("train", *TRAINING, "--root", str(folder / "runs"))
     left = [path.name for path in (folder / "runs").rglob("*") if path.is_file()]
     return {"status": status, "kept": " ".join(left), **message_row(output, folder)}
 
@@ -139,11 +133,7 @@ def main() -> None:
         raise SystemExit("this mounts disks and needs root")
     with tempfile.TemporaryDirectory(prefix="disks-") as name:
         root = Path(name)
-        status, output = common.finish(*TRAINING, "--root", str(root / "straight"))
-        assert status == 0, output
-        run = common.run_in(root / "straight")
-        assert run is not None
-        straight = common.digest(run)
+        straight = common.digest(common.trained(root / "straight", *TRAINING))
         table = []
         with disk(root / "a", "1m") as folder:
             table.append({"moment": "making the run directory", **at_the_beginning(folder)})

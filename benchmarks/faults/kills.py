@@ -53,10 +53,8 @@ def trial(number: int, share: float, times: tuple[float, float], training: tuple
             status = 0
         row |= {"kind": f"behind step {max(map(int, done))}"}
     assert run is not None
-    found = common.digest(run)
-    differ = [name for name in straight if found[name] != straight[name]]
     rows = [row["timesteps"] for row in common.rows(run, "metrics")]
-    row |= {"status": status, "differ": " ".join(differ) or "nothing", "best": common.best_is_right(run)}
+    row |= {"status": status, "differ": common.differences(run, straight), "best": common.best_is_right(run)}
     return row | {"doubled rows": len(rows) - len(set(rows)), "said": " ".join(output.split()) if status else ""}
 
 

@@ -97,13 +97,10 @@ def main() -> None:
         (root / "evil.py").write_text(f"import os\nos.system('touch {mark}')\ndef run(*_): ...\n")
         (root / "evil.toml").write_bytes(pickle.dumps(Payload()))
         sys.path.insert(0, str(root))  # so that the module can be imported
-        status, output = common.finish(
-            *("train", "Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.SMALL, "--total-timesteps", "400"),
-            *("--evaluation-interval", "200", "--evaluation-episodes", "1", "--root", str(root / "runs")),
+        run = common.trained(
+            *(root / "runs", "Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.SMALL),
+            *("--total-timesteps", "400", "--evaluation-interval", "200", "--evaluation-episodes", "1"),
         )
-        assert status == 0, output
-        run = common.run_in(root / "runs")
-        assert run is not None
         for where, plant in planted(run, "evil").items():
             if options.only not in where:
                 continue

@@ -16,6 +16,7 @@ from environments import Aiming, Counting, Pixels, Reaching
 from refusals import lacking, refuses
 from remains import Killed, assert_same, let_kills_pass, saved, what_is_left
 
+from benchmarks.faults import common
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
@@ -167,6 +168,7 @@ def test_a_run_killed_twice_ends_as_if_never_interrupted(case, uninterrupted, tm
     blow(monkeypatch, None)
     resume(run, progress_bar=False)
     assert_same(run, uninterrupted(case))
+    assert common.differences(run, common.digest(uninterrupted(case))) == "nothing"
     expected = what_is_left(run)
     steps = [int(row["timesteps"]) for row in expected["evaluations"]]
     if case == "vector":  # evaluations do not wait for the end of an episode
