@@ -2,11 +2,11 @@
 
     .venv/bin/python tests/tools/mutants.py [--list] [--jobs N] [--only NAME...]
 
-Each mutant, in ``mutants/SUBPACKAGE.toml``, names a function, the source of a node in it (an expression, or one or more
-statements, as ``ast.unparse`` writes them), and the replacement. In files that are not Python, it names a text and its
-replacement (``old``, ``new``). The tool makes the change in a copy of the tree, and runs the tests that must then fail.
-The exit status is 1 if a mutant survives, a node is not in its function, or a named test fails on the unchanged copy.
-``--only`` takes names or beginnings of names.
+Each mutant, in ``mutants/SUBPACKAGE.toml`` under the file that it changes and its name, names a function, the source of
+a node in it (an expression, or one or more statements, as ``ast.unparse`` writes them), and the replacement. In files
+that are not Python, it names a text and its replacement (``old``, ``new``). The tool makes the change in a copy of the
+tree, and runs the tests that must then fail. The exit status is 1 if a mutant survives, a node is not in its function,
+or a named test fails on the unchanged copy. ``--only`` takes names or beginnings of names.
 """
 
 import argparse
@@ -65,8 +65,11 @@ class Mutant(NamedTuple):
 
 def listed() -> list[Mutant]:
     """Return all mutants; there is one file per subpackage."""
-    tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(LISTS.glob("*.toml"))]
-    return [Mutant(name, **fields) for table in tables for name, fields in table.items()]
+    found = []
+    for path in sorted(LISTS.glob("*.toml")):
+        for file, changes in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            found += [Mutant(name, file, **fields) for name, fields in changes.items()]
+    return found
 
 
 def broken(mutant: Mutant, source: str) -> str:
