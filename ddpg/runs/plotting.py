@@ -196,12 +196,16 @@ def plot_diagnostics(run: Run, path: str | Path) -> Path:
     path = atomic_write.check_figure(path)
     rows = diagnostics_of(run)
     networks = [name.removesuffix(_SUFFIX) for name in rows[0] if name.endswith(_SUFFIX)]
-    figure = Figure(figsize=(8.2, 1.2 + 2.1 * (2 + len(_PANELS))), dpi=110, layout="constrained")
-    returns, estimates, *others = figure.subplots(2 + len(_PANELS), 1, sharex=True)
+    saturated = [row for row in read_table(run.path / "metrics.csv") if row.get("actions_saturated")]
+    panels = 2 + bool(saturated) + len(_PANELS)
+    figure = Figure(figsize=(8.2, 1.2 + 2.1 * panels), dpi=110, layout="constrained")
+    returns, estimates, *others = figure.subplots(panels, 1, sharex=True)
     _draw_returns(returns, run)
     _draw_values(estimates, rows, "Q(s, μ(s))" if "actor" in networks else "max Q(s, ·)")
+    if saturated:
+        _draw_saturation(others[0], saturated)
     steps = numbers_of(rows, "timesteps")
-    for axes, (measure, title, label, logarithmic) in zip(others, _PANELS, strict=True):
+    for axes, (measure, title, label, logarithmic) in zip(others[-len(_PANELS) :], _PANELS, strict=True):
         for index, (colour, network) in enumerate(zip(itertools.cycle(COLOURS), networks, strict=False)):
             values, name = numbers_of(rows, f"{network}_{measure}"), network.replace("_", " ")
             axes.plot(steps, values, _line(index), color=colour, linewidth=1.3, label=name)
@@ -253,6 +257,13 @@ def _draw_values(axes: Axes, rows: Sequence[dict[str, str]], estimate: str) -> N
     ):
         axes.plot(steps, numbers_of(rows, name), color=colour, linewidth=1.3, label=label)
     _finish(axes, "Critic's estimate and what was obtained", "env units")
+
+
+def _draw_saturation(axes: Axes, metrics: Sequence[dict[str, str]]) -> None:
+    steps, shares = numbers_of(metrics, "timesteps"), numbers_of(metrics, "actions_saturated")
+    axes.plot(steps, shares, color=COLOURS[0], linewidth=1.3, label="actor")
+    axes.set_ylim(-0.05, 1.05)
+    _finish(axes, "Actions at a bound (beyond 99 % of the half-range)", "share")
 
 
 def _finish(axes: Axes, title: str, label: str) -> None:

@@ -61,7 +61,7 @@ def figures(monkeypatch):
 def test_the_panels_show_the_columns_of_the_tables(diagnosed, drawn, tmp_path):
     path = plot_diagnostics(read_run(diagnosed), tmp_path / "picture.png")
     assert path.read_bytes().startswith(b"\x89PNG")
-    returns, values, *networks = drawn[0].axes
+    returns, values, saturation, *networks = drawn[0].axes
     rows = read_table(diagnosed / "diagnostics.csv")
     assert len(rows) == 20
     column = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
@@ -75,6 +75,9 @@ def test_the_panels_show_the_columns_of_the_tables(diagnosed, drawn, tmp_path):
     assert evaluations.get_xdata().tolist() == [200, 400]
     for line, name in zip(values.get_lines(), ("q_value", "discounted_return"), strict=True):
         check(line, name)
+    (saturated,), metrics = saturation.get_lines(), read_table(diagnosed / "metrics.csv")
+    for found, name in zip(saturated.get_data(), ("timesteps", "actions_saturated"), strict=True):
+        assert found.tolist() == [float(row[name]) for row in metrics if row["actions_saturated"]]
     measures = "dormant_share", "feature_rank", "weight_norm", "gradient_norm", "effective_learning_rate"
     for axes, measure in zip(networks, measures, strict=True):
         solid = [line for line in axes.get_lines() if line.get_linestyle() == "-"]
@@ -93,7 +96,7 @@ def test_every_panel_is_labelled_and_all_share_the_x_axis(diagnosed, drawn, tmp_
     assert "Pendulum-v1" in figure.get_suptitle()
     assert "seed 1" in figure.get_suptitle()
     assert all(axes.get_title(loc="left") and axes.get_ylabel() and axes.get_legend() for axes in figure.axes)
-    assert [axes.get_xlabel() for axes in figure.axes] == [""] * 6 + ["timesteps"]
+    assert [axes.get_xlabel() for axes in figure.axes] == [""] * 7 + ["timesteps"]
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
 
 
