@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -66,74 +66,59 @@ class Constant:
 Operand: TypeAlias = Value | Constant
 
 
-@dataclasses.dataclass(frozen=True)
-class Dense:
-    """``output = bias + scale · (source · weights)``; a missing ``bias`` counts as 0, a missing ``scale`` as 1."""
+class Window(NamedTuple):
+    """How the filters of a convolution move: the image's height, width and channels, the filters' height and width.
 
-    source: Operand
-    weights: str
-    bias: str | None
-    scale: str | None
-    output: Value
-
-
-@dataclasses.dataclass(frozen=True)
-class ConvolutionLayer:
-    """A convolution of the image in ``source``; each row of its matrix ``weights`` belongs to a number under a filter.
-
-    Attributes:
-        source, weights, bias, scale, output: as for :class:`Dense`, for each position of the filters.
-        image: height, width, channels.
-        reach: height and width of the filters.
-        how: stride down, stride across, and whether zeros surround the image, as in the NumPy program.
+    ``how`` is as in the NumPy program: stride down, stride across, and whether zeros surround the image.
     """
 
-    source: Operand
-    weights: str
-    bias: str | None
-    scale: str | None
-    output: Value
     image: tuple[int, int, int]
     reach: tuple[int, int]
     how: tuple[int, int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Transposition:
-    """``output`` has the axes of ``source``, of these ``sizes``, in another order."""
+class Layer:
+    """``output = bias + scale · (source · weights)``; a missing ``bias`` counts as 0, a missing ``scale`` as 1.
 
-    source: Value
-    sizes: tuple[int, ...]
-    order: tuple[int, ...]
+    With a ``window`` it is a convolution, which computes this at each position of the filters; each row of the matrix
+    ``weights`` then belongs to a number under a filter.
+    """
+
+    source: Operand
+    weights: str
+    scale: str | None
     output: Value
+    window: Window | None = None
+    bias: str | None = None
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The source."""
+        return (self.source,)
 
 
 @dataclasses.dataclass(frozen=True)
-class Elementwise:
-    """``output[j] = operation(operands[0][j], ...)``; a shorter operand is repeated."""
+class Loop:
+    """``output = operation(operands)``: an elementwise operation, where a shorter operand is repeated, or another one.
+
+    The others are ``ConcatV2``, ``Mean`` over the whole row, and ``Transpose``, whose source has axes of ``sizes`` that
+    ``output`` has in ``order``.
+    """
 
     operation: str
     operands: tuple[Operand, ...]
     output: Value
+    sizes: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether each number of ``output`` depends on one number of each operand only."""
+        return self.operation in _EXPRESSIONS
 
 
-@dataclasses.dataclass(frozen=True)
-class Mean:
-    """``output[0]`` is the mean of ``source``."""
-
-    source: Value
-    output: Value
-
-
-@dataclasses.dataclass(frozen=True)
-class Concat:
-    """``output`` is the operands joined in order."""
-
-    operands: tuple[Operand, ...]
-    output: Value
-
-
-CStep: TypeAlias = Dense | ConvolutionLayer | Transposition | Elementwise | Mean | Concat
+CStep: TypeAlias = Layer | Loop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,22 +152,24 @@ class CProgram:
             return found if width is None or operand.width in (1, width) else np.tile(found, width // operand.width)
 
         for step in self.steps:
-            if isinstance(step, (Dense, ConvolutionLayer)):
-                weights, source = arrays[step.weights].astype(np.float32), read(step.source)
-                if isinstance(step, Dense):
+            source = read(step.operands[0])
+            if isinstance(step, Layer):
+                weights = arrays[step.weights].astype(np.float32)
+                if step.window is None:
                     found = source @ weights
                 else:
-                    images, filters = source.reshape(-1, *step.image), weights.reshape(*step.reach, step.image[2], -1)
-                    found = OPERATIONS["Conv2D"](images, filters, step.how)
+                    image, reach, how = step.window
+                    filters = weights.reshape(*reach, image[2], -1)
+                    found = OPERATIONS["Conv2D"](source.reshape(-1, *image), filters, how)
                 found = found if step.scale is None else found * arrays[step.scale]
                 found = (found if step.bias is None else found + arrays[step.bias]).reshape(len(source), -1)
-            elif isinstance(step, Transposition):
-                axes = read(step.source).reshape(-1, *step.sizes)
-                found = axes.transpose(0, *(1 + axis for axis in step.order)).reshape(len(axes), -1)
-            elif isinstance(step, Elementwise):
+            elif step.is_elementwise:
                 found = OPERATIONS[step.operation](*(read(one, step.output.width) for one in step.operands))
-            elif isinstance(step, Mean):
-                found = read(step.source).mean(axis=1, keepdims=True)
+            elif step.operation == "Transpose":
+                axes = source.reshape(-1, *step.sizes)
+                found = axes.transpose(0, *(1 + axis for axis in step.order)).reshape(len(axes), -1)
+            elif step.operation == "Mean":
+                found = source.mean(axis=1, keepdims=True)
             else:
                 rows = [np.broadcast_to(read(one), (len(observations), one.width)) for one in step.operands]
                 found = np.concatenate(rows, axis=1)
@@ -236,20 +223,13 @@ class _CLowering:
             self._values[step.output] = self._values[step.inputs[0]]
         elif step.operation in ("MatMul", "Conv2D"):
             self._layer(step)
-        elif step.operation == "Transpose":
-            sizes, order = self._shapes[step.inputs[0]], self._known[step.inputs[1]][1:] - 1
-            output = self._output(step, math.prod(sizes))
-            source = self._values[step.inputs[0]]
-            self._steps.append(Transposition(source, sizes, tuple(map(int, order)), output))
-        elif step.operation == "Mean":
-            self._steps.append(Mean(self._values[step.inputs[0]], self._output(step, 1)))
-        elif step.operation == "ConcatV2":
-            operands = tuple(self._operand(register) for register in step.inputs[:2])
-            self._steps.append(Concat(operands, self._output(step, sum(one.width for one in operands))))
         elif not self._add_bias(step):
-            operands = tuple(self._operand(register) for register in step.inputs)
-            output = self._output(step, max(one.width for one in operands))
-            self._steps.append(Elementwise(step.operation, operands, output))
+            registers = step.inputs if step.operation in _EXPRESSIONS else step.inputs[:-1]  # the last one has axes
+            loop = Loop(step.operation, tuple(map(self._operand, registers)), self._output(step))
+            if step.operation == "Transpose":
+                order = tuple(map(int, self._known[step.inputs[1]][1:] - 1))
+                loop = dataclasses.replace(loop, sizes=self._shapes[step.inputs[0]], order=order)
+            self._steps.append(loop)
 
     def _layer(self, step: ProgramStep) -> None:
         source, filters = self._operand(step.inputs[0]), self._known[step.inputs[1]].astype(np.float32)
@@ -260,13 +240,12 @@ class _CLowering:
         else:
             integers, scales = quantized(weights)
             name, scale = self._array("weights", integers), self._array("scale", scales)
-        output = self._output(step, math.prod(self._shapes[step.output]))
-        if step.operation == "MatMul":
-            self._steps.append(Dense(source, name, None, scale, output))
-        else:
+        window = None
+        if step.operation == "Conv2D":
             height, width, channels = self._shapes[step.inputs[0]]
-            image, how = (height, width, channels), tuple(self._known[step.inputs[2]].tolist())
-            self._steps.append(ConvolutionLayer(source, name, None, scale, output, image, filters.shape[:2], how))
+            how = tuple(self._known[step.inputs[2]].tolist())
+            window = Window((height, width, channels), filters.shape[:2], how)
+        self._steps.append(Layer(source, name, scale, self._output(step), window))
 
     def _add_bias(self, step: ProgramStep) -> bool:
         """Make the constant that a step adds the bias of the layer before it; return whether that was possible.
@@ -276,7 +255,7 @@ class _CLowering:
         if step.operation not in ("BiasAdd", "AddV2") or not self._steps:
             return False
         last = self._steps[-1]
-        if not isinstance(last, (Dense, ConvolutionLayer)) or last.bias is not None:
+        if not isinstance(last, Layer) or last.bias is not None:
             return False
         width = self._arrays[last.weights].shape[1]
         for register, other in (step.inputs, step.inputs[::-1]):
@@ -289,9 +268,9 @@ class _CLowering:
                 return True
         return False
 
-    def _output(self, step: ProgramStep, width: int) -> Value:
+    def _output(self, step: ProgramStep) -> Value:
         """Return the value that the next loop sets, which is the output of ``step``."""
-        self._values[step.output] = Value(len(self._steps) + 1, width)
+        self._values[step.output] = Value(len(self._steps) + 1, math.prod(self._shapes[step.output]))
         return self._values[step.output]
 
     def _operand(self, register: int) -> Operand:
@@ -377,7 +356,7 @@ def _network(program: CProgram) -> tuple[list[str], list[int]]:
 
 def _blocks(step: CStep, program: CProgram) -> bool:
     """Return whether a step is a layer with a loop over its inputs, of which a dense one may have too few."""
-    return isinstance(step, ConvolutionLayer) or (isinstance(step, Dense) and len(program.arrays[step.weights]) >= ROWS)
+    return isinstance(step, Layer) and (step.window is not None or len(program.arrays[step.weights]) >= ROWS)
 
 
 def _groups(steps: Sequence[CStep]) -> list[list[CStep]]:
@@ -385,7 +364,7 @@ def _groups(steps: Sequence[CStep]) -> list[list[CStep]]:
     groups: list[list[CStep]] = []
     for step in steps:
         last = groups[-1][-1] if groups else None
-        joins = isinstance(step, Elementwise) and isinstance(last, Elementwise)
+        joins = all(isinstance(one, Loop) and one.is_elementwise for one in (last, step))
         # Only of the same width: a row of one number has to be complete before a wider row can use it.
         if joins and last is not None and last.output.width == step.output.width:
             groups[-1].append(step)
@@ -394,14 +373,10 @@ def _groups(steps: Sequence[CStep]) -> list[list[CStep]]:
     return groups
 
 
-def _operands(step: CStep) -> tuple[Operand, ...]:
-    return step.operands if isinstance(step, (Elementwise, Concat)) else (step.source,)
-
-
 def _values_read(group: Sequence[CStep]) -> list[Value]:
     """Return the values from other groups that a group reads, each once."""
     own = {step.output for step in group}
-    found = (operand for step in group for operand in _operands(step) if isinstance(operand, Value))
+    found = (operand for step in group for operand in step.operands if isinstance(operand, Value))
     return [value for value in dict.fromkeys(found) if value not in own]
 
 
@@ -413,34 +388,35 @@ def _statements(
         if isinstance(operand, Constant) and operand.width == 1:
             return f"({literal})" if (literal := number_text(arrays[operand.name][0])).startswith("-") else literal
         name = operand.name if isinstance(operand, Constant) else places[operand.number]
-        if operand.width not in (1, step.output.width) and isinstance(step, Elementwise):
+        if operand.width not in (1, step.output.width) and isinstance(step, Loop) and step.is_elementwise:
             index += f" % {operand.width}"
         return f"{name}[{'0' if operand.width == 1 else index}]"
 
     step = group[0]
-    if isinstance(step, Elementwise):
+    if isinstance(step, Loop) and step.is_elementwise:
         own: dict[Operand, str] = {one.output: f"t{number}" for number, one in enumerate(group)}
         lines = [f"for (j = 0; j < {step.output.width}; j++) {{"]
         for one in group:
-            assert isinstance(one, Elementwise)
+            assert isinstance(one, Loop)
             operands = [own.get(operand) or at(operand, "j") for operand in one.operands]
             lines.append(f"    const float {own[one.output]} = {_EXPRESSIONS[one.operation].format(*operands)};")
         return [*lines, *(f"    {places[value.number]}[j] = {own[value]};" for value in stored), "}"]
-    target = places[step.output.number]
-    if isinstance(step, Concat):
+    source, target = step.operands[0], places[step.output.number]
+    if isinstance(step, Layer):
+        if step.window is None:
+            return _dense(step, lambda index: at(source, index), target, arrays[step.weights])
+        assert isinstance(source, Value), "images depend on the observation"
+        return _convolution(step, step.window, places[source.number], target, arrays[step.weights])
+    if step.operation == "ConcatV2":
         lines, begin = [], 0
         for operand in step.operands:
             lines += [f"for (j = 0; j < {operand.width}; j++)", f"    {target}[{begin} + j] = {at(operand, 'j')};"]
             begin += operand.width
         return lines
-    if isinstance(step, Mean):
-        return _mean(places[step.source.number], step.source.width, target)
-    if isinstance(step, Transposition):
-        return _transposition(step, places[step.source.number], target)
-    if isinstance(step, ConvolutionLayer):
-        assert isinstance(step.source, Value), "images depend on the observation"
-        return _convolution(step, places[step.source.number], target, arrays[step.weights])
-    return _dense(step, lambda index: at(step.source, index), target, arrays[step.weights])
+    assert isinstance(source, Value), "a constant's mean or transposition is a constant"
+    if step.operation == "Mean":
+        return _mean(places[source.number], source.width, target)
+    return _transposition(step, places[source.number], target)
 
 
 def _mean(source: str, width: int, target: str) -> list[str]:
@@ -458,7 +434,7 @@ def _mean(source: str, width: int, target: str) -> list[str]:
     return [*lines, f"    {target}[0] = ({_sum([*sums, *rest])}) / {width}.0f;", "}"]
 
 
-def _transposition(step: Transposition, source: str, target: str) -> list[str]:
+def _transposition(step: Loop, source: str, target: str) -> list[str]:
     sizes = [step.sizes[axis] for axis in step.order]
     apart = [math.prod(step.sizes[axis + 1 :]) for axis in step.order]
     together = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
@@ -476,9 +452,9 @@ def _times(factor: int, name: str) -> str:
     return name if factor == 1 else f"{factor} * {name}"
 
 
-def _convolution(step: ConvolutionLayer, source: str, target: str, weights: np.ndarray) -> list[str]:
-    (height, width, channels), (tall, wide), (down, across, _) = step.image, step.reach, step.how
-    (above, below, high), (left, right, broad) = positions(step.image, step.reach, step.how)
+def _convolution(step: Layer, window: Window, source: str, target: str, weights: np.ndarray) -> list[str]:
+    (height, width, channels), (tall, wide), (down, across, _) = window
+    (above, below, high), (left, right, broad) = positions(*window)
     number = weights.shape[1]
     start, scaled = _start_and_scaling(step, "position", number)
     kind, cast = ("signed char", "(float)") if weights.dtype == np.int8 else ("float", "")
@@ -516,7 +492,7 @@ def _convolution(step: ConvolutionLayer, source: str, target: str, weights: np.n
     return ["", f"/* A convolution of {shape}. */", "{", "    int k, x, y;", "", *_indented(loops), "}"]
 
 
-def _dense(step: Dense, source: Callable[[str], str], target: str, weights: np.ndarray) -> list[str]:
+def _dense(step: Layer, source: Callable[[str], str], target: str, weights: np.ndarray) -> list[str]:
     rows, width = weights.shape
     start, scaled = _start_and_scaling(step, target, width)
     lines = ["", f"/* A layer of {rows} inputs and {width} outputs. */", *start]
@@ -535,7 +511,7 @@ def _dense(step: Dense, source: Callable[[str], str], target: str, weights: np.n
     return lines + scaled
 
 
-def _start_and_scaling(step: Dense | ConvolutionLayer, target: str, width: int) -> tuple[list[str], list[str]]:
+def _start_and_scaling(step: Layer, target: str, width: int) -> tuple[list[str], list[str]]:
     """Return the loops before and after a layer's products are added up in ``target``."""
     start = f"{step.bias}[j]" if step.bias is not None and step.scale is None else "0.0f"
     begin = [f"for (j = 0; j < {width}; j++)", f"    {target}[j] = {start};"]
