@@ -167,7 +167,33 @@ def _autoreset_mode(env: gym.vector.VectorEnv) -> Any:
     return inner.autoreset_mode if own else env.metadata.get("autoreset_mode")
 
 
-class SingleStepper:
+class _Stepper:
+    """What both steppers share: environments that are reset when their next observations are read."""
+
+    _observations: Any = None
+    _restart: Callable[..., None]
+    _fault: Callable[..., EnvironmentFault]
+
+    @property
+    def observations(self) -> Any:
+        """The current observations; where an episode has ended or was lost, the first ones of new episodes."""
+        if self._observations is None:
+            self._restart()
+        return self._observations
+
+    def _as_fault(self, error: BaseException) -> EnvironmentFault:
+        return self._fault(format_error(error))
+
+    def _returned(self, unpack: Callable, function: Callable, *arguments: Any, **options: Any) -> Any:
+        """Call a method of the environment, and return what ``unpack`` makes of the result."""
+        returned = call(function, *arguments, fault=self._as_fault, **options)
+        try:
+            return unpack(returned)
+        except UsageError as error:
+            raise self._fault(str(error)) from None
+
+
+class SingleStepper(_Stepper):
     """Steps a plain environment, as N = 1 environments."""
 
     count = 1
@@ -185,24 +211,13 @@ class SingleStepper:
         self._return, self._length = 0.0, 0
         while self._observations is None:
             self._episode += 1
-            returned = call(self.env.reset, seed=seed, fault=self._as_fault)
-            try:
-                observation = unpacked_reset(returned)
-            except UsageError as error:
-                raise self._fault(str(error)) from None
+            observation = self._returned(unpacked_reset, self.env.reset, seed=seed)
             try:
                 self._observations = self._reader.read_one(observation)
             except UsageError as error:
                 self._fault_counter.record(self._fault(str(error)))
             self._fault_counter.end_step(good=False)
             seed = None
-
-    @property
-    def observations(self) -> Any:
-        """The current observation; after the end of an episode or an error, the first one of a new episode."""
-        if self._observations is None:
-            self._restart()
-        return self._observations
 
     def step(self, action: Any) -> EnvStep:
         """Step with one ``action``, in env units.
@@ -212,11 +227,7 @@ class SingleStepper:
         """
         self._observations = None  # if anything below raises, the episode is lost
         self._length += 1
-        returned = call(self.env.step, action, fault=self._as_fault)
-        try:
-            observation, reward, terminated, truncated, info = unpacked_step(returned)
-        except UsageError as error:
-            raise self._fault(str(error)) from None
+        observation, reward, terminated, truncated, info = self._returned(unpacked_step, self.env.step, action)
         try:
             # Read before anything else: the environment may write its next observation into the same array.
             current = self._reader.read_one(observation)
@@ -237,9 +248,6 @@ class SingleStepper:
             self._observations = current
         return EnvStep(_ONLY, np.array([reward]), _FLAGS[terminated], _FLAGS[truncated], final, episodes)
 
-    def _as_fault(self, error: BaseException) -> EnvironmentFault:
-        return self._fault(format_error(error))
-
     def _fault(self, what: str) -> EnvironmentFault:
         when = f"in step {self._length} of" if self._length else "in the reset to"
         return EnvironmentFault(
@@ -248,7 +256,7 @@ class SingleStepper:
         )
 
 
-class VectorStepper:
+class VectorStepper(_Stepper):
     """Steps a vector environment with NEXT_STEP or SAME_STEP autoreset.
 
     NEXT_STEP: the step after an episode's end ignores the action and returns the first observation of the next episode
@@ -295,20 +303,9 @@ class VectorStepper:
         self._returns = np.zeros(self.count)
         self._lengths = np.zeros(self.count, int)
         self._episodes += 1
-        returned = self._call(self.env.reset, seed=seed)
-        try:
-            observations = unpacked_reset(returned)
-        except UsageError as error:
-            raise self._fault(str(error)) from None
+        observations = self._returned(unpacked_reset, self.env.reset, seed=seed)
         self._observations, self._abandoned = self._read(observations)
         self._fault_counter.end_step(good=False)
-
-    @property
-    def observations(self) -> Any:
-        """The current observations; after a step that raised, the first ones of new episodes."""
-        if self._observations is None:
-            self._restart()
-        return self._observations
 
     def step(self, actions: Any) -> EnvStep:
         """Step with N ``actions`` as the vector environment takes them, in env units.
@@ -319,11 +316,7 @@ class VectorStepper:
         self._observations = None  # if anything below raises, the episodes are lost
         stepped = ~self._ended
         self._lengths[stepped] += 1
-        returned = self._call(self.env.step, actions)
-        try:
-            observations, rewards, terminated, truncated, infos = unpacked_step(returned)
-        except UsageError as error:
-            raise self._fault(str(error)) from None
+        observations, rewards, terminated, truncated, infos = self._returned(unpacked_step, self.env.step, actions)
         current, unreadable = self._read(observations)
         try:
             rewards = validate_rewards(rewards, self.count)
@@ -358,9 +351,9 @@ class VectorStepper:
             self._observations = current
         return step
 
-    def _call(self, function: Callable, *arguments: Any, **options: Any) -> Any:
+    def _returned(self, unpack: Callable, function: Callable, *arguments: Any, **options: Any) -> Any:
         with self._limit:
-            return call(function, *arguments, fault=self._as_fault, **options)
+            return super()._returned(unpack, function, *arguments, **options)
 
     def _as_fault(self, error: BaseException) -> EnvironmentFault:
         """Convert an exception of a call to an EnvironmentFault, and end the vector's processes."""

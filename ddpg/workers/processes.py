@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ddpg.errors import UsageError, format_error
 from ddpg.interaction import env_calls
 from ddpg.workers.worker import (
     CLOSE_LIMIT,
     EnvironmentFailed,
     Event,
     RolloutRequest,
-    Worker,
     WorkerDied,
-    WorkerReady,
+    WorkerService,
     WorkerSpec,
 )
 from ddpg.workers.worker_options import GUARD
@@ -189,26 +187,12 @@ def _serve(pipe: Any, spec: WorkerSpec, weights: SharedWeights, number: int, epo
     """Answer requests until the pipe is closed; the main function of a worker's process."""
     env_calls.exit_if_orphaned()
     env_calls.ignore_terminal_signals()
+    worker = WorkerService(spec, number, epoch)
     try:
-        worker = Worker(spec, number, epoch)
-    except (Exception, KeyboardInterrupt) as error:
-        pipe.send(EnvironmentFailed(number, epoch, format_error(error)))
-        return
-    try:
-        _answer_requests(pipe, worker, weights, number, epoch)
-    finally:
-        worker.close()
-
-
-def _answer_requests(pipe: Any, worker: Worker, weights: SharedWeights, number: int, epoch: int) -> None:
-    try:
-        pipe.send(WorkerReady(number, epoch))
+        pipe.send(worker.ready())
         while True:
-            request = pipe.recv()
-            if (news := weights.read(worker.version)) is not None:
-                worker.load(*news)
-            pipe.send(worker.rollout(request, lambda: weights.ended))
+            pipe.send(worker.answer(pipe.recv(), weights.read, lambda: weights.ended))
     except (EOFError, OSError):
         return
-    except (UsageError, KeyboardInterrupt) as error:  # SIGINT is ignored, so the environment itself raised it
-        pipe.send(EnvironmentFailed(number, epoch, format_error(error)))
+    finally:
+        worker.close()

@@ -21,9 +21,9 @@ from ddpg.workers.worker import (
     EnvironmentFailed,
     Event,
     RolloutRequest,
-    Worker,
     WorkerDied,
     WorkerReady,
+    WorkerService,
     WorkerSpec,
 )
 from ddpg.workers.worker_options import import_ray
@@ -99,50 +99,17 @@ def _check_reachable(name: str, address: str) -> None:
         ) from None
 
 
-class RayWorkerActor:
-    """A worker on the cluster. It returns failures of its environment, so an exception from it is our own bug.
-
-    Args:
-        spec: the description from which the worker is built.
-        number, epoch: see :class:`~ddpg.workers.worker.Worker`.
-    """
-
-    def __init__(self, spec: WorkerSpec, number: int, epoch: int):
-        self._number, self._epoch = number, epoch
-        self._worker: Worker | None = None
-        self._failed: EnvironmentFailed | None = None
-        try:
-            self._worker = Worker(spec, number, epoch)
-        except (Exception, KeyboardInterrupt) as error:
-            self._failed = self._failure(error)
-
-    def ready(self) -> WorkerReady | EnvironmentFailed:
-        """Return :class:`WorkerReady`, or the reason why the environment could not be made."""
-        return self._failed or WorkerReady(self._number, self._epoch)
+class RayWorkerActor(WorkerService):
+    """A worker on the cluster."""
 
     def rollout(self, request: RolloutRequest, version: int, weights: list) -> Event:
         """Return a rollout with the weights of ``version``, to which the list ``weights`` holds a reference.
 
         It ends early if the call is cancelled, where this version of Ray can tell.
         """
-        worker, ray = self._worker, import_ray()
-        if worker is None:
-            return self.ready()
-        try:
-            if version > worker.version:
-                worker.load(version, ray.get(weights[0]))
-            ends = getattr(ray.get_runtime_context(), "is_canceled", lambda: False)  # Ray 2.40 has none
-            return worker.rollout(request, ends)
-        except (UsageError, KeyboardInterrupt) as error:
-            return self._failure(error)
-
-    def close(self) -> None:
-        """Close the environment."""
-        if self._worker is not None:
-            self._worker.close()
-
-    def _failure(self, error: BaseException) -> EnvironmentFailed:
-        return EnvironmentFailed(self._number, self._epoch, format_error(error))
+        ray = import_ray()
+        ends = getattr(ray.get_runtime_context(), "is_canceled", lambda: False)  # Ray 2.40 has none
+        return self.answer(request, lambda known: (version, ray.get(weights[0])) if version > known else None, ends)
 
 
 class _RemoteWorker(NamedTuple):

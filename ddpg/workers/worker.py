@@ -238,6 +238,55 @@ class Worker:
             return self._program(observations if self._normaliser is None else self._normaliser(observations))
 
 
+class WorkerService:
+    """A worker in a process or an actor of its own: failures of its environment are events, any exception is a bug.
+
+    Args:
+        spec, number, epoch: as for :class:`Worker`.
+    """
+
+    def __init__(self, spec: WorkerSpec, number: int, epoch: int):
+        self._identity = number, epoch
+        self._worker: Worker | None = None
+        self._failure: EnvironmentFailed | None = None
+        try:
+            self._worker = Worker(spec, number, epoch)
+        except (Exception, KeyboardInterrupt) as error:
+            self._failure = EnvironmentFailed(number, epoch, format_error(error))
+
+    def ready(self) -> WorkerReady | EnvironmentFailed:
+        """Return :class:`WorkerReady`, or the reason why the environment could not be made."""
+        return self._failure or WorkerReady(*self._identity)
+
+    def answer(
+        self,
+        request: RolloutRequest,
+        newer: Callable[[int], tuple[int, Sequence[np.ndarray]] | None],
+        ends: Callable[[], bool],
+    ) -> Event:
+        """Return a rollout with the newest weights.
+
+        Args:
+            request: of the learner.
+            newer: returns the newest version and its arrays, given the known version; ``None`` if that is the newest.
+            ends: as for :meth:`Worker.rollout`.
+        """
+        worker = self._worker
+        if worker is None:
+            return self.ready()
+        try:
+            if (news := newer(worker.version)) is not None:
+                worker.load(*news)
+            return worker.rollout(request, ends)
+        except (UsageError, KeyboardInterrupt) as error:  # SIGINT is ignored, so the environment itself raised it
+            return EnvironmentFailed(*self._identity, format_error(error))
+
+    def close(self) -> None:
+        """Close the environment."""
+        if self._worker is not None:
+            self._worker.close()
+
+
 def _made(spec: WorkerSpec) -> gym.Env:
     """Return the environment that ``make_env`` makes, after checking that it has the learner's spaces."""
     env = call(spec.make_env, fault=lambda error: EnvironmentFault(f"make_env failed: {format_error(error)}"))
