@@ -431,7 +431,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         "gaussian",
         "exploration noise; repeated: Gaussian noise that lasts for 1 to 16 steps, at random; pink: its power falls as "
         "1/frequency",
-        NOISES,
+        tuple(NOISES),
     )
     noise_scale: float = _exploration(0.1, "scale of the noise, in half-ranges of the action box")
     noise_schedule: str = _exploration(

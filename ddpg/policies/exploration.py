@@ -116,7 +116,7 @@ class Exploration(abc.ABC):
             FloatingPointError: if the policy's outputs are not finite: training has diverged.
         """
         if step < self.random_steps:
-            return self._random_for_observations(observations), np.zeros(len(observations), bool)
+            return self._random(observations), np.zeros(len(observations), bool)
         if outputs is None:
             with single_threaded_blas() if len(observations) > 1 else contextlib.nullcontext():
                 outputs = finite_outputs(policy, observations, EnvironmentFault, FloatingPointError)
@@ -136,16 +136,11 @@ class Exploration(abc.ABC):
     # -- overridden by subclasses ---------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _random(self, count: int) -> np.ndarray:
-        """Draw uniformly random actions."""
+    def _random(self, rows: np.ndarray, are_outputs: bool = False) -> np.ndarray:
+        """Draw uniformly random actions ``[N, A]``.
 
-    def _random_for_observations(self, observations: np.ndarray) -> np.ndarray:
-        """Draw uniformly random actions among those that the masks in the observations allow, if there are masks."""
-        return self._random(len(observations))
-
-    def _random_for_outputs(self, outputs: np.ndarray) -> np.ndarray:
-        """Draw uniformly random actions among those that the policy's masked outputs allow."""
-        return self._random(len(outputs))
+        Action masks, if there are any, are in ``rows``: the observations, or the policy's outputs.
+        """
 
     def _with_noise(self, outputs: np.ndarray, step: int) -> np.ndarray:
         """Return the next actions of the current episodes, which advances the episodes' noise."""
@@ -163,7 +158,7 @@ class Exploration(abc.ABC):
         if epsilon == 0:
             return actions
         explores = self.rng.random((len(actions), 1)) < epsilon
-        return np.where(explores, self._random_for_outputs(outputs), actions).astype(np.float32, copy=False)
+        return np.where(explores, self._random(outputs, are_outputs=True), actions).astype(np.float32, copy=False)
 
 
 class BoxExploration(Exploration):
@@ -221,9 +216,9 @@ class BoxExploration(Exploration):
         """Return μ(s) unchanged; with a linear output layer it may be outside the box."""
         return outputs
 
-    def _random(self, count: int) -> np.ndarray:
+    def _random(self, rows: np.ndarray, are_outputs: bool = False) -> np.ndarray:
         # Also correct for the scores of parameterised actions: each score is the largest with equal probability.
-        return self.rng.uniform(-1.0, 1.0, (count, self._size)).astype(np.float32)
+        return self.rng.uniform(-1.0, 1.0, (len(rows), self._size)).astype(np.float32)
 
     def _with_noise(self, outputs: np.ndarray, step: int) -> np.ndarray:
         return outputs + self._scheduled(self._noise.sample(self.rng), step)
@@ -268,18 +263,12 @@ class DiscreteExploration(Exploration):
         """Return the action with the largest value, ``[N, 1]``."""
         return argmax_actions(outputs)
 
-    def _random(self, count: int) -> np.ndarray:
-        if count == 1:  # NumPy draws a number without a shape in a third of the time, and the same one
+    def _random(self, rows: np.ndarray, are_outputs: bool = False) -> np.ndarray:
+        if self._masked:
+            return self._random_among(rows > FORBIDDEN if are_outputs else masks_of(rows, self._choices))
+        if len(rows) == 1:  # NumPy draws a number without a shape in a third of the time, and the same one
             return np.array([[self.rng.integers(0, self._choices)]], np.float32)
-        return self.rng.integers(0, self._choices, (count, 1)).astype(np.float32)
-
-    def _random_for_observations(self, observations: np.ndarray) -> np.ndarray:
-        if not self._masked:
-            return super()._random_for_observations(observations)
-        return self._random_among(masks_of(observations, self._choices))
-
-    def _random_for_outputs(self, outputs: np.ndarray) -> np.ndarray:
-        return self._random_among(outputs > FORBIDDEN) if self._masked else super()._random_for_outputs(outputs)
+        return self.rng.integers(0, self._choices, (len(rows), 1)).astype(np.float32)
 
     def _random_among(self, allowed: np.ndarray) -> np.ndarray:
         """Draw one of the allowed actions of each row, ``[N, n]`` bool to ``[N, 1]``; 0 if no action is allowed.
@@ -314,9 +303,8 @@ class PerturbedExploration(BoxExploration):
     d is measured over the states of 50 consecutive steps, and α is 1.01. Additive noise is applied on top.
 
     Args:
-        rng, random_steps, epsilon: see :class:`ddpg.policies.exploration.Exploration`.
+        given, options: the arguments of :class:`BoxExploration`.
         distance: δ, in half-ranges of the action box; also the initial σ.
-        options: the other arguments of :class:`ddpg.policies.exploration.BoxExploration`.
     """
 
     def __init__(self, *given: Any, distance: float, **options: Any):

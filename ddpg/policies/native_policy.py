@@ -32,18 +32,13 @@ class _Workspace:
 
     Args:
         size: size of the block, in floats.
-        offsets: offsets of the variables: the observation in float32, the weights, the normaliser's mean and factor.
-        shapes: shapes of the variables.
-        result: offset and shape of the result.
-        finite: offset of the number that says whether observation and outputs are finite.
+        offsets, shapes: of the variables: the observation in float32, the weights, the normaliser's mean and factor.
+        result: offset and shape of the action or the outputs.
+        finite: offset of a number that is 0 if observation and outputs are finite, else NaN.
 
     Attributes:
-        block: the memory that the machine code reads and writes.
-        variables: views of the variables in the block.
         observation: the machine code's input, float64.
         addresses: the addresses of ``observation`` and ``block``.
-        result: a view of the action or of the outputs.
-        finite: 0 if observation and outputs are finite, else NaN.
         weights, transformation: the objects from which the variables were last copied, to detect changes.
     """
 

@@ -77,8 +77,7 @@ class SessionPolicy:
     """μ(s) by one cached session call: for networks on images, and with ops that have no NumPy counterpart.
 
     Args:
-        network: the network.
-        session: holds its weights.
+        network, session: the network, and the session that holds its weights.
         states: a placeholder of observations.
         actions: the network's output for them.
         normaliser: as for :class:`NumpyPolicy`.
@@ -190,9 +189,7 @@ def make_policy(
     """Return the fastest policy for a network; after an update, ``load`` the values of its ``variables`` into it.
 
     Args:
-        network: the network.
-        session: holds its weights.
-        normaliser: normalises observations first; ``None``: none does.
+        network, session, normaliser: as for :class:`SessionPolicy`.
         compiles: whether a network on images, or with ops that have no NumPy counterpart, is compiled, on a CPU.
     """
     with network.graph.as_default(), v1.name_scope("acting/"):

@@ -276,7 +276,12 @@ class CustomNoise:
             self._noise.restore(arrays)
 
 
-NOISES = ("gaussian", "ornstein_uhlenbeck", "repeated", "pink")
+NOISES = {
+    "gaussian": GaussianNoise,
+    "ornstein_uhlenbeck": OrnsteinUhlenbeckNoise,
+    "repeated": RepeatedNoise,
+    "pink": PinkNoise,
+}
 
 
 def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
@@ -292,14 +297,8 @@ def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: flo
     Raises:
         UsageError: if ``kind`` is none of these, or a number is out of range.
     """
-    if kind == "gaussian":
-        return GaussianNoise(scale, shape)
-    if kind == "ornstein_uhlenbeck":
-        return OrnsteinUhlenbeckNoise(scale, shape, theta, dt)
-    if kind == "repeated":
-        return RepeatedNoise(scale, shape)
-    if kind == "pink":
-        return PinkNoise(scale, shape)
+    if isinstance(kind, str) and kind in NOISES:
+        return NOISES[kind](scale, shape, *((theta, dt) if kind == "ornstein_uhlenbeck" else ()))
     if callable(kind) and (isinstance(kind, type) or not hasattr(kind, "sample")):
         name = getattr(kind, "__name__", None) or brief(kind)
         return CustomNoise(guarded(f"noise={name} on the shape {shape}", kind)(shape), shape)

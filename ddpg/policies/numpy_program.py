@@ -43,9 +43,8 @@ class NumpyProgram:
         result: the register of the output, ``[B, A]``.
 
     Attributes:
-        steps, size, sources, result: as given.
         operations: the function of each operation.
-        parameter_registers: the registers of the network's variables.
+        parameter_registers: ``parameters``.
         registers: the constants and the variables' values, by register; :meth:`load` replaces the list.
     """
 
