@@ -206,10 +206,10 @@ class WorkerPool:
         for depth in range(REQUESTS):
             for worker, state in enumerate(self._workers):
                 if state.ready and len(state.pending) <= depth:
-                    if self._free_steps:
-                        step = self._free_steps.pop(0)
-                    else:
-                        step, self._next_step = self._next_step, self._next_step + self.length
+                    if not self._free_steps:
+                        self._free_steps.append(self._next_step)
+                        self._next_step += self.length
+                    step = self._free_steps.pop(0)
                     request = RolloutRequest(worker, state.epoch, state.sequence, step)
                     if not state.pending:
                         state.waiting_since = time.monotonic()

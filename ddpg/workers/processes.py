@@ -92,13 +92,11 @@ class ProcessTransport:
 
     Args:
         spec: how workers are built.
-
-    Attributes:
-        start_limit: :data:`START_LIMIT`.
     """
 
+    start_limit: float | None = START_LIMIT
+
     def __init__(self, spec: WorkerSpec):
-        self.start_limit: float | None = START_LIMIT
         self._spec = spec
         # Spawned, not forked: a fork would copy TensorFlow's memory without its threads.
         self._context = multiprocessing.get_context("spawn")
@@ -160,10 +158,7 @@ class ProcessTransport:
         return events
 
     def close(self) -> None:
-        """End all processes.
-
-        Each closes its environment first, unless that takes longer than :data:`~ddpg.workers.worker.CLOSE_LIMIT`.
-        """
+        """End all processes; each closes its environment first, unless that takes longer than ``CLOSE_LIMIT``."""
         if self._weights is not None:
             self._weights.end()
         for _, _, pipe in self._workers.values():

@@ -128,20 +128,17 @@ class RayTransport:
         address: address of a running cluster; ``None``: see :func:`connect_to_ray`. A new cluster has a CPU for each
             worker, and ends with :meth:`close`.
 
-    Attributes:
-        start_limit: ``None``: an actor waits until the cluster has a free CPU.
-
     Raises:
         UsageError: if Ray is not installed.
         EnvironmentFault: if no cluster can be reached or started.
     """
 
+    start_limit: float | None = None  # an actor waits until the cluster has a free CPU
+
     def __init__(self, spec: WorkerSpec, address: str | None = None):
-        self.start_limit: float | None = None
         self._ray, self._owned = connect_to_ray(address, len(spec.behaviours))
-        ray = self._ray
-        self._actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorkerActor)
-        self._spec = ray.put(spec)
+        self._actor_class = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorkerActor)
+        self._spec = self._ray.put(spec)
         self._version, self._weights = -1, None
         self._workers: dict[int, _RemoteWorker] = {}
         self._ready: set[int] = set()  # numbers of workers that have made their environment
@@ -189,11 +186,7 @@ class RayTransport:
         return event
 
     def close(self) -> None:
-        """End all actors, and the cluster if this process started it.
-
-        Each actor closes its environment first, unless that takes longer than
-        :data:`~ddpg.workers.worker.CLOSE_LIMIT`.
-        """
+        """End all actors, which close their environments first if they can, and the cluster if it was started here."""
         closed = []
         for remote in [self._workers[number] for number in self._ready]:
             for call in remote.pending:

@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -258,19 +258,8 @@ class WorkerService:
         """Return :class:`WorkerReady`, or the reason why the environment could not be made."""
         return self._failure or WorkerReady(*self._identity)
 
-    def answer(
-        self,
-        request: RolloutRequest,
-        newer: Callable[[int], tuple[int, Sequence[np.ndarray]] | None],
-        ends: Callable[[], bool],
-    ) -> Event:
-        """Return a rollout with the newest weights.
-
-        Args:
-            request: of the learner.
-            newer: returns the newest version and its arrays, given the known version; ``None`` if that is the newest.
-            ends: as for :meth:`Worker.rollout`.
-        """
+    def answer(self, request: RolloutRequest, newer: Callable[[int], Any], ends: Callable[[], bool]) -> Event:
+        """Return a rollout with the newest weights, which ``newer`` returns unless they have the given version."""
         worker = self._worker
         if worker is None:
             return self.ready()
