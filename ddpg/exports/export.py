@@ -221,8 +221,8 @@ def sample_observations(
 
     Args:
         space: of the observations. Without ``moments``, numbers are uniform between finite bounds, otherwise standard
-            normal and clipped to the bounds; for integer spaces, such as images, they are rounded down, where
-            every integer between finite bounds is equally likely.
+            normal and clipped to the bounds; for integer spaces, such as images, they are rounded down, so that every
+            integer between finite bounds is equally likely.
         mask: how many of the last numbers are zeros and ones, with at least one 1.
         moments: mean of the observations and 1 / deviation, each ``[1, n]``: numbers are normal with these, rounded for
             integer spaces, and clipped to the bounds.
@@ -283,24 +283,21 @@ def _differences(
 
     The differences are ``[B, A]``; the last array, ``[A]``, says how much of them rounding an action to float32 may be.
     """
+    meaning = policy_file.compared(actions.space, outputs)
     if VALUES in found:
-        relative = policy_file.compared(actions.space, outputs)
-        differences = np.abs(relative(found[VALUES]) - relative(outputs))
+        differences = np.abs(meaning(found[VALUES]) - meaning(outputs))
         if ACTIONS in found:
             chosen = outputs[np.arange(len(outputs)), found[ACTIONS] - actions.start]
             # Where two values are almost equal, either action is right.
             largest = np.abs(outputs).max(initial=1.0, where=outputs > FORBIDDEN / 2)
             lost = (outputs.max(axis=1).astype(np.float64) - chosen) / largest
             differences = np.maximum(differences, lost[:, None])
-        return relative, differences, np.zeros(differences.shape[1])
+        return meaning, differences, np.zeros(differences.shape[1])
     low, high = actions.bounds  # type: ignore[attr-defined] # of boxes and parameterised actions
     half, middle = (high - low) / 2, (high + low) / 2
 
-    def bounded(values: np.ndarray) -> np.ndarray:
-        return np.clip(values.astype(np.float64), -1, 1)
-
-    differences = np.abs((found[ACTIONS].reshape(len(outputs), -1) - middle) / half - bounded(outputs))
-    return bounded, differences, policy_graph.rounding_of_actions(low, high)
+    differences = np.abs((found[ACTIONS].reshape(len(outputs), -1) - middle) / half - meaning(outputs))
+    return meaning, differences, policy_graph.rounding_of_actions(low, high)
 
 
 class Rounding:

@@ -121,19 +121,14 @@ def export_metadata(kind: str, observation_space: gym.Space, action_space: gym.S
 
 
 def write(
-    folder: Path,
-    program: NumpyProgram,
-    observation_space: gym.Space,
-    action_space: gym.Space,
-    test: SelfTest,
+    folder: Path, program: NumpyProgram, observation_space: gym.Space, action_space: gym.Space, test: SelfTest
 ) -> None:
     """Write a policy to a new directory.
 
     Args:
         folder: the directory, which must not exist.
         program: the network; its input is ``[B, *observation_space.shape]``.
-        observation_space: of the environment.
-        action_space: of the environment.
+        observation_space, action_space: of the environment.
         test: what ``act.py`` compares itself with; it makes the observations itself.
 
     Raises:
@@ -142,7 +137,7 @@ def write(
     arrays = {str(register): array for register, array in program.arrays().items()}
     array_files.check_finite("policy", arrays)
     steps = [step._asdict() for step in program.steps]
-    drawn = {**({"mask": test.mask} if test.mask else {}), **({"normalised": True} if test.normalised else {})}
+    drawn = {name: value for name in ("mask", "normalised") if (value := getattr(test, name))}
     act = importlib.resources.files(standalone.__package__).joinpath("standalone.py").read_bytes()
     folder.mkdir()
     (folder / ACT).write_bytes(act)
@@ -178,10 +173,7 @@ def check_observations(
 ) -> np.ndarray:
     """Return the observations with which exports test themselves, ``[CHECKS, *shape]``.
 
-    Args:
-        observation_space: of the environment.
-        mask: see :class:`SelfTest`.
-        moments: mean of the observations and 1 / deviation, each ``[1, n]``, if the policy normalises observations.
+    ``moments`` are the mean of the observations and 1 / deviation, each ``[1, n]``, if the policy normalises them.
     """
     return standalone.check_observations(describe_space(observation_space), mask, moments)
 
@@ -316,7 +308,8 @@ def register_shapes(
     for register, array in arrays.items():
         if not array.size:
             raise InvalidProgram(f"the array of register {register}", f"has shape {array.shape}, without a number")
-    shapes = {register: _shape_of_row(array) for register, array in arrays.items()} | {0: tuple(observation_shape)}
+    shapes = {register: np.atleast_2d(array).shape[1:] for register, array in arrays.items()}
+    shapes[0] = tuple(observation_shape)
     total = 0
     for number, step in enumerate(steps):
         where = f"step {number}, {step.operation}"
@@ -333,10 +326,6 @@ def register_shapes(
         if total > MOST:
             raise InvalidProgram(where, f"brings a row of all registers to {total} numbers, expected at most {MOST}")
     return shapes
-
-
-def _shape_of_row(array: np.ndarray) -> _Shape:
-    return array.shape[1:] if array.ndim > 1 else array.shape or (1,)
 
 
 def _step_shape(
