@@ -49,12 +49,7 @@ def env_name(env: Any) -> str:
 
 
 def call(function: Callable, *arguments: Any, fault: Callable[[BaseException], Exception], **options: Any) -> Any:
-    """Call a method of an environment.
-
-    Args:
-        function: the method.
-        arguments, options: passed to the method.
-        fault: converts the environment's exception to the exception to raise.
+    """Call a method of an environment; ``fault`` converts its exception to the one to raise.
 
     Raises:
         KeyboardInterrupt: if the environment raised it, or the user pressed Ctrl-C; it is not converted.
@@ -332,7 +327,7 @@ def unpacked_reset(returned: Any) -> Any:
     return returned[0]
 
 
-def unpacked_step(returned: Any) -> tuple[Any, Any, Any, Any, Any]:
+def unpacked_step(returned: Any) -> tuple[Any, ...]:
     """Return the five values that a step returned.
 
     Raises:
@@ -344,7 +339,7 @@ def unpacked_step(returned: Any) -> tuple[Any, Any, Any, Any, Any]:
         )
     if type(returned[4]) is not dict:
         _check_info(returned[4], "step")
-    return returned[0], returned[1], returned[2], returned[3], returned[4]
+    return tuple(returned)
 
 
 def _check_info(info: Any, what: str) -> None:

@@ -25,7 +25,6 @@ from ddpg.interaction.transitions import (
     Episode,
     FaultCounter,
     ObservationReader,
-    Passthrough,
     StepResult,
     Transitions,
 )
@@ -125,7 +124,7 @@ class EnvRunner:
 def make_stepper(
     env: gym.Env | gym.vector.VectorEnv,
     seed: int | None,
-    reader: ObservationReader | Passthrough,
+    reader: ObservationReader,
     on_bad_transition: str = "raise",
     step_timeout: float | None = None,
 ) -> "SingleStepper | VectorStepper":
@@ -198,9 +197,7 @@ class SingleStepper(_Stepper):
 
     count = 1
 
-    def __init__(
-        self, env: gym.Env, seed: int | None, reader: ObservationReader | Passthrough, fault_counter: FaultCounter
-    ):
+    def __init__(self, env: gym.Env, seed: int | None, reader: ObservationReader, fault_counter: FaultCounter):
         self.env = env
         self._reader, self._fault_counter = reader, fault_counter
         self._seed, self._episode = seed, 0
@@ -275,7 +272,7 @@ class VectorStepper(_Stepper):
         self,
         env: gym.vector.VectorEnv,
         seed: int | None,
-        reader: ObservationReader | Passthrough,
+        reader: ObservationReader,
         fault_counter: FaultCounter,
         timeout: float | None,
     ):
@@ -288,9 +285,7 @@ class VectorStepper(_Stepper):
         self.env = env
         self.count = env.num_envs
         self._same_step = mode == AutoresetMode.SAME_STEP
-        self._alike_ends: int | None = 0  # None: an end has differed, or the observations are not kept
-        if not isinstance(reader, ObservationReader):
-            self._alike_ends = None
+        self._alike_ends = 0 if reader.copies else None  # None: an end has differed, or the observations are not kept
         self._reader, self._fault_counter = reader, fault_counter
         self._timeout = timeout
         self._limit = contextlib.nullcontext() if timeout is None else env_calls.StepTimeout(env, timeout)
@@ -411,11 +406,8 @@ class VectorStepper(_Stepper):
     def _check_not_overwritten(self, index: int, returned: Any, final: np.ndarray, current: np.ndarray) -> None:
         """Refuse a last observation that the reset after it has overwritten, or warn if it may be one.
 
-        Args:
-            index: the environment.
-            returned: the last observation as the vector returned it.
-            final: the same, as it was read, ``[1, *shape]``.
-            current: the observations after the reset, ``[N, *shape]``.
+        ``returned`` is the last observation as the vector returned it, ``final`` the same as it was read,
+        ``[1, *shape]``, and ``current`` holds the observations after the reset, ``[N, *shape]``.
         """
         advice = "return a copy (observation.copy()), or use AutoresetMode.NEXT_STEP"
         if isinstance(self.env, SyncVectorEnv):

@@ -82,8 +82,7 @@ class EnvStep(NamedTuple):
     Attributes:
         env_indices: the n environments.
         rewards: ``[n]`` float64, env units.
-        terminated: ``[n]`` bool.
-        truncated: ``[n]`` bool.
+        terminated, truncated: ``[n]`` bool.
         final_observations: by environment, the last observation of an episode that ended, if the stepper's
             ``observations`` are already the first of the next episode.
         episodes: the episodes that ended.
@@ -129,12 +128,10 @@ def check_transition(
     Args:
         observation_space: the space of s and s′.
         to_flat: translates one action to ``[1, A]`` as stored; raises UsageError if the space does not contain it.
-        observation: s, the space's shape, or flat.
+        observation, next_observation: s and s′, the space's shape, or flat.
         action: a, as sent to the environment.
         reward: r, a finite real number.
-        next_observation: s′.
-        terminated: a bool, or 0 or 1.
-        truncated: a bool, or 0 or 1.
+        terminated, truncated: each a bool, or 0 or 1.
         env_index: the environment of the transition.
 
     Returns:
@@ -182,12 +179,10 @@ def check_transitions(
     Args:
         observation_space: the space of s and s′.
         translation: of the actions, to those that are stored.
-        observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
+        observations, next_observations: s and s′, ``[N, *observation shape]``, or flat, ``[N, n]``.
         actions: a, a sequence of N actions as sent to the environment.
         rewards: r, ``[N]``.
-        next_observations: s′, as s.
-        terminated: ``[N]``.
-        truncated: ``[N]``.
+        terminated, truncated: ``[N]``.
         env_index: the environment that all of them count as.
 
     Raises:
@@ -236,26 +231,37 @@ def _checked_rows(space: gym_spaces.Box, values: Any, name: str) -> np.ndarray:
 
 
 class ObservationReader:
-    """Checks the observations of ``count`` environments, and copies them to float32 before they can be overwritten."""
+    """Checks the observations of ``count`` environments, and copies them to float32 before they can be overwritten.
 
-    def __init__(self, space: gym_spaces.Box, count: int):
-        self._shape, self._shape_of_all, self._dtype = space.shape, (count, *space.shape), space.dtype
+    Args:
+        space: of one observation.
+        count: N.
+        copies: ``False`` returns observations as they are, for callers that use them before the next step; those of
+            another space than a Box are not checked then.
+    """
 
-    def read_one(self, observation: Any) -> np.ndarray:
+    def __init__(self, space: gym_spaces.Space, count: int, copies: bool = True):
+        self.copies, self._checks = copies, copies or isinstance(space, gym_spaces.Box)
+        self._shape, self._dtype = space.shape or (), space.dtype
+        self._shape_of_all = count, *self._shape
+
+    def read_one(self, observation: Any) -> Any:
         """Return the observation of one environment as ``[1, *shape]``.
 
         Raises:
             UsageError: if the shape is wrong, or a value is NaN, not a real number, or does not fit a space of bytes.
         """
-        return self._read(observation, self._shape)[None]
+        read = self._read(observation, self._shape) if self._checks else observation
+        return read[None] if self.copies else observation
 
-    def read_batch(self, observations: Any) -> np.ndarray:
+    def read_batch(self, observations: Any) -> Any:
         """Return the observations of all environments, ``[N, *shape]``.
 
         Raises:
             UsageError: as for :meth:`read_one`.
         """
-        return self._read(observations, self._shape_of_all)
+        read = self._read(observations, self._shape_of_all) if self._checks else observations
+        return read if self.copies else observations
 
     def read_masked(self, observations: Any) -> tuple[np.ndarray, set[int]]:
         """Return all observations, with 0 for NaN and numbers beyond float32, and the indices of those that held one.
@@ -267,10 +273,11 @@ class ObservationReader:
         """
         array = np.array(validate_numeric(observations, "observation"))
         if array.shape != self._shape_of_all:
-            return self.read_batch(array), set()
+            return self._read(array, self._shape_of_all), set()
         bad = ~(np.abs(array) <= LARGEST)
         array[bad] = 0
-        return self.read_batch(array), set(np.flatnonzero(bad.reshape(len(array), -1).any(axis=1)).tolist())
+        held = bad.reshape(len(array), -1).any(axis=1)
+        return self._read(array, self._shape_of_all), set(np.flatnonzero(held).tolist())
 
     def _read(self, values: Any, shape: tuple[int, ...]) -> np.ndarray:
         array = validate_numeric(values, "observation")
@@ -281,33 +288,6 @@ class ObservationReader:
         numbers = as_float32(array, "observation")
         # A copy: an environment may write every observation into the same array.
         return numbers.copy() if numbers is array else numbers
-
-
-class Passthrough:
-    """An :class:`ObservationReader` that returns observations as they are, and checks only those of a Box.
-
-    For callers that use an observation before the next step. The methods raise what that class's methods raise.
-    """
-
-    def __init__(self, space: gym_spaces.Space, count: int):
-        self._check = ObservationReader(space, count) if isinstance(space, gym_spaces.Box) else None
-
-    def read_one(self, observation: Any) -> Any:
-        """Return ``observation``."""
-        if self._check is not None:
-            self._check.read_one(observation)
-        return observation
-
-    def read_batch(self, observations: Any) -> Any:
-        """Return ``observations``."""
-        if self._check is not None:
-            self._check.read_batch(observations)
-        return observations
-
-    def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
-        """Return the observations, with 0 for numbers that are not finite, and the indices of those that held one."""
-        assert self._check is not None, "nothing is refused that is not checked"
-        return self._check.read_masked(observations)
 
 
 class FaultCounter:

@@ -16,7 +16,7 @@ from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.env_calls import env_name
 from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper
 from ddpg.interaction.spaces import same_space, spaces_of
-from ddpg.interaction.transitions import MAX_FAULTS_IN_A_ROW, Episode, Passthrough
+from ddpg.interaction.transitions import MAX_FAULTS_IN_A_ROW, Episode, ObservationReader
 from ddpg.interaction.validation import validate_bool, validate_int, validate_optional_int
 
 _SEEDS = 2**63  # derived seeds wrap around here, so that every training seed has valid ones
@@ -125,7 +125,7 @@ def evaluate(
     with pausing_learning(policy, env):
         observation_space, action_space = spaces_of(env)
         check_action_space(policy, action_space, getattr(env, "action_space", action_space))
-        reader = Passthrough(observation_space, getattr(env, "num_envs", 1))
+        reader = ObservationReader(observation_space, getattr(env, "num_envs", 1), copies=False)
         drops = getattr(getattr(policy, "config", None), "on_bad_transition", None) == "drop"
         stepper = make_stepper(env, seed, reader, "drop" if drops else "raise")
         with progress.tqdm_bar(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:

@@ -16,7 +16,7 @@ from ddpg.errors import EnvironmentFault, UsageError, brief, format_error
 from ddpg.interaction import env_calls
 from ddpg.interaction.env_calls import env_name
 from ddpg.interaction.env_runner import make_stepper
-from ddpg.interaction.transitions import Passthrough
+from ddpg.interaction.transitions import ObservationReader
 from ddpg.progress import print_to_stderr
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.env_source import EnvSource
@@ -138,7 +138,7 @@ def _crashes_beside_tensorflow(library: str) -> bool:
 
 def _frames(policy: Any, env: gym.Env, episodes: int, seed: int | None) -> Iterator[np.ndarray]:
     """Yield the frames of whole episodes, uint8 ``[H, W, 3]``."""
-    stepper = make_stepper(env, seed, Passthrough(env.observation_space, 1))
+    stepper = make_stepper(env, seed, ObservationReader(env.observation_space, 1, copies=False))
     for _ in range(episodes):
         observation = stepper.observations
         yield from _render(env)
