@@ -43,9 +43,6 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> Estimate:
     The two returns of a seed are resampled as a pair. A seed gives both configurations the same initial states, the
     same random numbers and, if their networks are equal, the same initial weights. If this correlates their returns,
     the interval is narrower than with independent samples; if not, it is as wide.
-
-    Args:
-        one, other: returns of the same seeds, in the same order.
     """
     differences = np.array(one, float) - np.array(other, float)
     means = _resampled(np.random.default_rng(0), len(differences)) @ differences / len(differences)
@@ -123,12 +120,7 @@ def _common(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[list[
 
 
 def verdict(name: str, other: str, comparison: Comparison) -> str:
-    """Return a sentence on whether ``name`` beats ``other``: the interval of their difference must exclude 0.
-
-    Args:
-        name, other: the two configurations.
-        comparison: their comparison; a single seed shows nothing.
-    """
+    """Return a sentence on whether ``name`` beats ``other``: the interval of their difference must exclude 0."""
     difference = comparison.difference
     assert difference is not None
     figures = (

@@ -47,12 +47,9 @@ class FileChanges(NamedTuple):
 
 
 class ChangeTracker:
-    """Finds the changes in a folder since the last call, while a run may be writing to it.
+    """Finds the changes in a cell's folder since the last call, while a run may be writing to it.
 
     Files whose names begin with a dot (locks and unfinished files) are ignored.
-
-    Args:
-        folder: a cell's folder.
     """
 
     def __init__(self, folder: Path):
@@ -93,12 +90,7 @@ class ChangeTracker:
 
 
 def apply_changes(folder: Path, changes: FileChanges) -> None:
-    """Apply to a folder the changes made in its copy.
-
-    Args:
-        folder: the cell's folder here; created if missing.
-        changes: from the :class:`ChangeTracker` of the other copy.
-    """
+    """Apply to a cell's folder, which is created if it is missing, the changes made in its copy."""
     _remove(folder, [name for name in changes.files if _is_manifest(name)])
     for name in sorted(changes.files, key=_write_order):
         _write(folder / name, changes.files[name])
@@ -146,14 +138,7 @@ class RemoteCell:
         interval: seconds between transfers of changed files.
     """
 
-    def __init__(
-        self,
-        cell: Cell,
-        command: Sequence[str | None],
-        cwd: str,
-        files: FileChanges,
-        interval: float,
-    ):
+    def __init__(self, cell: Cell, command: Sequence[str | None], cwd: str, files: FileChanges, interval: float):
         self._words = [sys.executable if word is None else word for word in command]
         self._cell, self._files, self._interval = cell, files, interval
         self._cwd = Path(cwd) if Path(cwd).is_dir() else None

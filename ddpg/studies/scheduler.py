@@ -22,8 +22,8 @@ from ddpg.runs.lock import run_lock
 from ddpg.studies import slurm_commands
 from ddpg.studies.cell_process import Engine, Process
 from ddpg.studies.engine_choice import EngineChoice
-from ddpg.studies.study import Group, cells_of
-from ddpg.studies.study_folder import CellFolder, write_study
+from ddpg.studies.study import Group
+from ddpg.studies.study_folder import CellFolder, folders_of, write_study
 from ddpg.studies.study_progress import StudyProgress
 
 STOP_MESSAGE = (
@@ -51,6 +51,12 @@ class Scheduler:
     Cells can be added and ended while it runs. If another process is training a cell, the scheduler waits for that
     process and continues from its last checkpoint.
 
+    Args:
+        folders: the folders of the cells to run, in this order.
+        engine: runs the cells; the caller closes it.
+        request: the stop request, upon which the cells are asked to save and end.
+        say: called with a line of text for every cell that starts or ends.
+
     Attributes:
         failed: the reason of each failure, by cell.
     """
@@ -58,14 +64,6 @@ class Scheduler:
     def __init__(
         self, folders: Sequence[CellFolder], engine: Engine, request: signals.StopRequest, say: Callable[[str], None]
     ):
-        """Create a scheduler.
-
-        Args:
-            folders: the folders of the cells to run, in this order.
-            engine: runs the cells; the caller closes it.
-            request: the stop request, upon which the cells are asked to save and end.
-            say: called with a line of text for every cell that starts or ends.
-        """
         self.failed: dict[CellFolder, str] = {}
         self.running: dict[CellFolder, Job] = {}
         self._waiting = collections.deque(folders)
@@ -263,7 +261,7 @@ def run_study(
 
     with locked_folder(root, again) as request:
         write_study(root, study, groups)
-        folders = [CellFolder(root, cell) for cell in cells_of(groups)]
+        folders = folders_of(root, groups)
         states = {folder: folder.state for folder in folders}
         before = [folder for folder in folders if states[folder] == "failed" and not retry]
         left = [folder for folder in folders if states[folder] != "finished" and folder not in before]

@@ -84,11 +84,7 @@ class CellBatch:
         return f"{str(self.path.resolve()).replace('%', '%%')}/%a.txt"
 
     def write(self, folders: Sequence[CellFolder], command: Sequence[str]) -> None:
-        """Write the files of a new batch.
-
-        Args:
-            folders: the folders of its cells.
-            command: the ``ddpg`` command that the nodes run.
+        """Write the files of a new batch, whose nodes run the ``ddpg`` command for each cell.
 
         Raises:
             OSError: if the files cannot be written, or exist already.

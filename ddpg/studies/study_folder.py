@@ -26,7 +26,7 @@ from ddpg.runs import run_config, run_directory
 from ddpg.runs.commands import allow_import_flags, as_argument
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 from ddpg.runs.tables import read_table
-from ddpg.studies.study import FILES, Cell, Group
+from ddpg.studies.study import FILES, Cell, Group, cells_of
 
 SLURM = ".slurm"  # begins with a dot, so it cannot be the name of a configuration
 TUNING_PLAN = "tuning.json"  # marks the folder of a tuning, into which no study is written
@@ -52,7 +52,6 @@ class CellFolder:
 
     Attributes:
         root: the study's folder.
-        cell: the cell.
         path: ``CONFIGURATION/SEED/ENV`` in the study's folder.
     """
 
@@ -184,6 +183,11 @@ class CellFolder:
         return ["train", group.env_id, *flags, *own, *allowed, *group.source.flags(), "--json", "--no-progress-bar"]
 
 
+def folders_of(root: Path, groups: Sequence[Group]) -> list[CellFolder]:
+    """Return the folders of the groups' cells, in the order of :func:`ddpg.studies.study.cells_of`."""
+    return [CellFolder(root, cell) for cell in cells_of(groups)]
+
+
 def read_evaluation(path: Path, advice: str = "remove it, and the study evaluates again") -> dict[str, float]:
     """Return the numbers of a report in the output of ``ddpg evaluate --json``, from a file; null is left out.
 
@@ -229,8 +233,7 @@ def _has_begun(root: Path, group: Group) -> bool:
     """Return whether a cell of a group has a run, or is about to have one."""
     if (root / SLURM).exists():  # a job that waits holds the options with which it was submitted
         return True
-    folders = (CellFolder(root, Cell(group, seed)) for seed in group.seeds)
-    return any(folder.run is not None or folder.state == "running" for folder in folders)
+    return any(folder.run is not None or folder.state == "running" for folder in folders_of(root, [group]))
 
 
 def read_cells(root: Path) -> list[Group]:

@@ -18,8 +18,8 @@ from ddpg.runs.lock import one_at_a_time
 from ddpg.runs.plotting import plot_curves
 from ddpg.runs.tables import read_table
 from ddpg.studies.comparison import NO_ESTIMATE, Estimate, compare, compare_over_environments, estimate
-from ddpg.studies.study import FILES, Group, cells_of
-from ddpg.studies.study_folder import EVALUATED, CellFolder
+from ddpg.studies.study import FILES, Group
+from ddpg.studies.study_folder import EVALUATED, CellFolder, folders_of
 
 NOTE = "Interquartile mean over the seeds of finished cells, with its 95 % bootstrap interval."
 HOLDING_NOTE = (
@@ -42,8 +42,7 @@ def table_row(
     """Return a row of the table.
 
     Args:
-        env: the environment's id.
-        config: the configuration's name.
+        env, config: the environment's id and the configuration's name.
         steps: environment steps of each run.
         finals: the last evaluation of each finished seed (env units).
         returns: all evaluations of each (env units).
@@ -195,16 +194,10 @@ class Report:
 def write_report(root: Path, groups: Sequence[Group]) -> Report:
     """Write the results of a study so far into its folder.
 
-    ``results.csv`` has all evaluations, including those of running cells. The table covers only finished cells: the
-    interquartile mean over seeds of the last and of the largest evaluation, with 95 % bootstrap intervals (Agarwal et
-    al. 2021, arXiv 2108.13264). With ``final_episodes`` the last evaluation is the one after training.
-    ``comparison.csv`` compares every configuration with the first one of the first environment, by seed. A cell with a
-    damaged file is left out, and so is a file of the report that cannot be written, as in a read-only folder. If
+    ``results.csv`` has all evaluations, including those of running cells; the tables cover only finished cells
+    (:func:`table_row`, :func:`compared`). With ``final_episodes`` the last evaluation is the one after training. A cell
+    with a damaged file is left out, and so is a file of the report that cannot be written, as in a read-only folder. If
     another process writes a report of the same study, it is waited for.
-
-    Args:
-        root: the study's folder.
-        groups: its cells.
     """
     with one_at_a_time(root):
         return _write_report(root, groups)
@@ -252,7 +245,7 @@ def _read_cells(root: Path, groups: Sequence[Group]) -> tuple[dict[CellFolder, R
     """Return the cells' newest runs, their values in long form, and a line for each cell that is left out."""
     runs: dict[CellFolder, Run] = {}
     values, unread = [], []
-    for folder in (CellFolder(root, cell) for cell in cells_of(groups)):
+    for folder in folders_of(root, groups):
         if (path := folder.run) is not None:
             try:
                 run = read_run(path)

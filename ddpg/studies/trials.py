@@ -45,20 +45,19 @@ class Trial:
 
 
 class Trials:
-    """The trials of one tuning: proposes the next one, records results."""
+    """The trials of one tuning: proposes the next one, records results.
+
+    Args:
+        path: the path of the journal, which is created if it is missing.
+        space: the search space.
+        seed: seed of the sampler; the same seed and results give the same proposals, even after a killed process.
+        pruning: whether to prune trials that are worse than the median of the others at the same evaluation.
+
+    Raises:
+        UsageError: if Optuna is not installed; a :class:`FileFault` if the journal is damaged.
+    """
 
     def __init__(self, path: Path, space: Space, seed: int, pruning: bool = True):
-        """Open a journal, or create one.
-
-        Args:
-            path: the path of the journal.
-            space: the search space.
-            seed: seed of the sampler; the same seed and results give the same proposals, even after a killed process.
-            pruning: whether to prune trials that are worse than the median of the others at the same evaluation.
-
-        Raises:
-            UsageError: if Optuna is not installed; a :class:`FileFault` if the journal is damaged.
-        """
         optuna = check_installed()
         from optuna.storages.journal import JournalFileBackend
 

@@ -13,11 +13,11 @@ from ddpg.progress import format_number
 from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.scheduler import Scheduler, locked_folder
 from ddpg.studies.search_space import Check, accept_all
-from ddpg.studies.study import Group, cells_of
-from ddpg.studies.study_folder import CellFolder
+from ddpg.studies.study import Group
+from ddpg.studies.study_folder import CellFolder, folders_of
 from ddpg.studies.study_progress import TuningProgress
 from ddpg.studies.trials import Trial, Trials, check_installed
-from ddpg.studies.tuning_plan import JOURNAL, TuningPlan, cell_folders, write_plan
+from ddpg.studies.tuning_plan import JOURNAL, TuningPlan, write_plan
 
 _DIVERGED = "training diverged"  # part of the updater's error message
 _JOBS_ON_SLURM = 10  # the sampler draws this many trials at random before it uses results
@@ -50,6 +50,17 @@ class TuningOutcome:
 class Tuner:
     """Proposes trials, follows their evaluations, and records their results.
 
+    It continues the unfinished trials of an earlier process.
+
+    Args:
+        root: the tuning's folder.
+        plan: the plan of the tuning.
+        trials: the trials recorded so far.
+        wanted: the requested number of trials.
+        cells: runs the cells of trials.
+        say: called with a line of text for every trial that ends.
+        check: raises ``UsageError`` for options with which no run can begin.
+
     Attributes:
         stopped: the reason why no more trials are proposed although there are fewer than requested.
     """
@@ -64,17 +75,6 @@ class Tuner:
         say: Callable[[str], None],
         check: Check = accept_all,
     ):
-        """Create a tuner, which continues the unfinished trials of an earlier process.
-
-        Args:
-            root: the tuning's folder.
-            plan: the plan of the tuning.
-            trials: the trials recorded so far.
-            wanted: the requested number of trials.
-            cells: runs the cells of trials.
-            say: called with a line of text for every trial that ends.
-            check: raises ``UsageError`` for options with which no run can begin.
-        """
         self._root, self._plan, self._trials, self._wanted = root, plan, trials, wanted
         self._cells, self._say, self._check = cells, say, check
         self._running: dict[int, _RunningTrial] = {}
@@ -102,7 +102,7 @@ class Tuner:
             self._trials.prune(trial.number, f"refused: {error}")
             self._say(f"trial {trial.number}: refused: {error}")
             return
-        folders, reported = cell_folders(self._root, group), max(trial.returns, default=0)
+        folders, reported = folders_of(self._root, [group]), max(trial.returns, default=0)
         self._running[trial.number] = _RunningTrial(trial.number, folders, reported, max(0, reported - 1))
         self._cells.add([folder for folder in folders if folder.state not in ("finished", "failed")])
 
@@ -243,7 +243,7 @@ def run_tuning(
             over = request.number is None and tuner.stopped is None
             if over and fresh_seeds:
                 compared = _comparison_groups(plan, trials.best, fresh_seeds)
-                folders = [CellFolder(root, cell) for cell in cells_of(compared)]
+                folders = folders_of(root, compared)
                 left = [folder for folder in folders if folder.state != "finished"]
                 cells = Scheduler(left, started, request, bar.say)
                 cells.run()

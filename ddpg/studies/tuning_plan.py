@@ -19,8 +19,8 @@ from ddpg.checkpoints import atomic_write
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.errors import FileFault, UsageError
 from ddpg.studies.search_space import Choices, Range, Space
-from ddpg.studies.study import FILES, Cell, Group
-from ddpg.studies.study_folder import TUNING_PLAN, CellFolder, changed_values, read_record
+from ddpg.studies.study import FILES, Group
+from ddpg.studies.study_folder import TUNING_PLAN, changed_values, read_record
 
 JOURNAL = "trials.journal"
 FIRST_FRESH_SEED = 1000  # first seed of the comparison; trials use smaller seeds
@@ -129,11 +129,6 @@ def write_plan(root: Path, plan: TuningPlan) -> None:
             f"{name} was {old!r} and is now {new!r}; the trials in {root} would not be one tuning any more: put that "
             "back, or give another --root"
         )
-
-
-def cell_folders(root: Path, group: Group) -> list[CellFolder]:
-    """Return the folders of a group's cells."""
-    return [CellFolder(root, Cell(group, seed)) for seed in group.seeds]
 
 
 def _differences(one: TuningPlan, other: TuningPlan) -> Sequence[tuple[str, Any, Any]]:

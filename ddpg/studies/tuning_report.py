@@ -21,11 +21,11 @@ from ddpg.runs.curves import format_option
 from ddpg.runs.plotting import drawable
 from ddpg.studies.comparison import Comparison, Estimate, compare, estimate, verdict
 from ddpg.studies.study import Group
-from ddpg.studies.study_folder import CellFolder
+from ddpg.studies.study_folder import CellFolder, folders_of
 from ddpg.studies.study_report import evaluation_values, markdown_table, write_table
 from ddpg.studies.trials import Trial
 from ddpg.studies.tuning import TuningOutcome
-from ddpg.studies.tuning_plan import FIRST_FRESH_SEED, TuningPlan, cell_folders
+from ddpg.studies.tuning_plan import FIRST_FRESH_SEED, TuningPlan
 
 RESULTS, BEST, COMPARISON, TEXT, FIGURE = "results.csv", "best.toml", "comparison.csv", "tuning.md", "history.png"
 _COLUMNS = ("trial", "state", "seed", "step", "measure", "value")
@@ -54,15 +54,9 @@ class TuningReport:
 
 
 def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, words: Sequence[str]) -> TuningReport:
-    """Write the results so far into the tuning's folder.
+    """Write the results so far, and the ``words`` of the command, into the tuning's folder.
 
     The evaluations of a run whose table is damaged are left out. The values of trials are those of the journal.
-
-    Args:
-        root: the folder.
-        plan: the plan of the tuning.
-        tuned: the state of the tuning.
-        words: the words of the command, for the report.
     """
     cells = _ReadCells(root)
     write_table(root / RESULTS, (*_COLUMNS, *plan.space), [*_rows(cells, plan, tuned)])
@@ -100,7 +94,7 @@ class _ReadCells:
 
     def of(self, group: Group) -> Iterator[tuple[CellFolder, list[dict[str, str]]]]:
         """Yield the cells of a group that can be read, each with the rows of its evaluations."""
-        for folder in cell_folders(self._root, group):
+        for folder in folders_of(self._root, [group]):
             try:
                 rows = folder.evaluations
                 if not rows and folder.stage is None:

@@ -29,9 +29,8 @@ from ddpg.runs.lock import run_lock
 from ddpg.studies import scheduler, tuning_report
 from ddpg.studies.engine_choice import EngineChoice
 from ddpg.studies.search_space import read_space
-from ddpg.studies.study_folder import CellFolder, write_study
+from ddpg.studies.study_folder import folders_of, write_study
 from ddpg.studies.trials import Trials
-from ddpg.studies.tuning_plan import cell_folders
 from ddpg.studies.tuning_report import write_tuning_report
 
 DRAW = tuning_report._history
@@ -139,7 +138,7 @@ def test_hopeless_trials_are_pruned(small):
         assert trial.number >= 5
         assert trial.reason is None
         assert score(trial) < values[len(values) // 2]
-        (cell_folder,) = cell_folders(found.root, found.plan.trial(trial.number, trial.changes))
+        (cell_folder,) = folders_of(found.root, [found.plan.trial(trial.number, trial.changes)])
         assert cell_folder.saved < 100
     report(found, tuned)
     rows = [row for row in results(found) if row["trial"] == str(pruned[0].number)]
@@ -198,7 +197,7 @@ def test_a_trial_whose_evaluations_are_lost_fails_and_names_the_file(small):
         patch.setattr(Trials, "complete", killed)
         with pytest.raises(KeyboardInterrupt):
             found.run(1)
-    lost = cell_folders(found.root, found.plan.trial(0, {}))[1].run / "evaluations.csv"
+    lost = folders_of(found.root, [found.plan.trial(0, {})])[1].run / "evaluations.csv"
     lost.unlink()
     tuned = found.run(2)
     assert [trial.state for trial in tuned.trials] == ["failed", "complete"]
@@ -449,9 +448,7 @@ def test_a_killed_tuning_leaves_no_processes_and_resumes_at_once(small, monkeypa
     wait_for(lambda: found.calls, process)
     process.kill()
     process.communicate()
-    (cell_folder,) = [
-        CellFolder(found.root, cell_folder.cell) for cell_folder in cell_folders(found.root, found.plan.trial(0, {}))
-    ]
+    (cell_folder,) = folders_of(found.root, [found.plan.trial(0, {})])
     found.how(monkeypatch)
     tuned = found.run(1, plan=found.planned(pruning=True))
     assert [trial.state for trial in tuned.trials] == ["complete"]
