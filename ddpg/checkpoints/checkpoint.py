@@ -114,19 +114,19 @@ def find(path: str | Path, which: str = "latest") -> Path:
             )
         return path
     folder = path / "checkpoints"
-    numbered = sorted((int(entry.name), entry) for entry in _checkpoints_in(folder) if entry.name.isdecimal())
+    numbered = target_dir.numbered(folder, MANIFEST)
     if which == "latest" and numbered:
-        return numbered[-1][1]
+        return numbered[-1]
     if which in NAMED and _is_checkpoint(folder / which):
         return folder / which
-    chosen = [entry for steps, entry in numbered if str(steps) == str(which)]
+    chosen = [entry for entry in numbered if str(int(entry.name)) == str(which)]
     if chosen:
         return chosen[0]
     if str(path).startswith("zoo:"):
         raise UsageError(f"{path} is a policy alone, without critic and replay memory; use ddpg.load_policy('{path}')")
     if not path.exists():
         raise UsageError(f"no checkpoint or run directory at {brief(str(path))}; give one such as runs/Pendulum-v1/1")
-    have = [entry.name for _, entry in numbered] + [name for name in NAMED if (folder / name).exists()]
+    have = [entry.name for entry in numbered] + [name for name in NAMED if (folder / name).exists()]
     if not have and (path / "config.json").exists():
         raise UsageError(
             f"{path} is a run directory that has no checkpoint yet, so there is nothing to load; bring its folder "
@@ -167,7 +167,3 @@ def _sync_directory(path: Path) -> None:
 
 def _is_checkpoint(path: Path) -> bool:
     return (path / MANIFEST).exists() or (target_dir.backup_path(path) / MANIFEST).exists()
-
-
-def _checkpoints_in(folder: Path) -> list[Path]:
-    return [entry for entry in folder.iterdir() if (entry / MANIFEST).exists()] if folder.is_dir() else []

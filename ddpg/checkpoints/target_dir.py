@@ -21,6 +21,13 @@ def names_in(folder: Path) -> list[str]:
     return [name for name in sorted(os.listdir(folder)) if not (is_litter(name) and _is_file(folder / name))]
 
 
+def numbered(folder: Path, holding: str = "") -> list[Path]:
+    """Return a folder's entries whose names are numbers and that hold a file of that name, in order of the numbers."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    found = [entry for entry in entries if entry.name.isdecimal() and (entry / holding).exists()]
+    return sorted(found, key=lambda entry: (int(entry.name), entry.name))
+
+
 def resolved(path: Path) -> Path:
     """Return the absolute path without symbolic links, except links to themselves: ``Path.resolve`` can fail there."""
     return Path(os.path.realpath(path))

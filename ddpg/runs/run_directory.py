@@ -158,10 +158,7 @@ def _found_instead(path: Path) -> str:
 
 def checkpoints(run: str | Path) -> list[Path]:
     """Return the numbered checkpoints of a run, the oldest first."""
-    folder = Path(run) / "checkpoints"
-    entries = folder.iterdir() if folder.is_dir() else ()
-    found = [entry for entry in entries if entry.name.isdecimal() and (entry / target_dir.MANIFEST).exists()]
-    return sorted(found, key=lambda entry: int(entry.name))
+    return target_dir.numbered(Path(run) / "checkpoints", target_dir.MANIFEST)
 
 
 def prune_checkpoints(run: Path) -> None:

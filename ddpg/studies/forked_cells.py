@@ -36,6 +36,7 @@ _PRELOADED = (
     *("PIL.Image", "matplotlib.figure", "matplotlib.backends.backend_agg"),
 )
 _LARGEST = 2**20  # maximum bytes of a message
+_REAP_INTERVAL = 0.05  # seconds between two looks of the server at whether cells have ended
 
 
 class Ready(msgspec.Struct, tag=True):
@@ -216,9 +217,6 @@ class _Server:
 
     def __init__(self, connection: socket.socket):
         self._connection, self._running = connection, dict[int, int]()  # number of a cell by process id
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
-        os.set_blocking(self._woken, False)
 
     def run(self) -> None:
         """Serve messages; return only in a forked cell.
@@ -227,16 +225,11 @@ class _Server:
         died of it, its cells would be killed before they have saved.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         while True:
-            requests = self._connection.fileno()
-            readable, _, _ = select.select([requests, self._woken], [], [])
-            if self._woken in readable:
-                os.read(self._woken, _LARGEST)
-                self._reap()
-            if requests in readable and self._handle_message():
+            requested, _, _ = select.select([self._connection], [], [], _REAP_INTERVAL)
+            if requested and self._handle_message():
                 return
+            self._reap()
 
     def _handle_message(self) -> bool:
         """Handle one message; return whether this process is now a forked cell."""
@@ -269,15 +262,11 @@ class _Server:
         """Turn this fork into a cell: give it its own session and output files, and undo the server's set-up."""
         os.setsid()
         end_with_parent(server)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         *printed, lock = files
         os.set_inheritable(lock, False)
         for file, place in zip(printed, (1, 2), strict=True):
             os.dup2(file, place)
             os.close(file)
         self._connection.close()
-        os.close(self._woken)
-        os.close(self._wake)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         sys.argv = ["ddpg", *arguments]

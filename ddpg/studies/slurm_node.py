@@ -30,6 +30,7 @@ import msgspec
 
 from ddpg.checkpoints import atomic_write, safe_json
 from ddpg.checkpoints.safe_json import convert
+from ddpg.checkpoints.target_dir import numbered
 from ddpg.errors import FileFault, UsageError
 from ddpg.runs.env_factory import check_imports
 from ddpg.studies import slurm_commands
@@ -141,8 +142,7 @@ def job_prefix(root: Path) -> str:
 
 def batch_numbers(root: Path) -> list[int]:
     """Return the numbers of the existing batches."""
-    folder = root / SLURM
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal()) if folder.is_dir() else []
+    return [int(path.name) for path in numbered(root / SLURM)]
 
 
 class NodeJob:

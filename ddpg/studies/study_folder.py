@@ -18,6 +18,7 @@ import msgspec
 
 from ddpg.checkpoints import atomic_write, safe_json
 from ddpg.checkpoints.safe_json import convert
+from ddpg.checkpoints.target_dir import numbered
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.imports import is_reference
 from ddpg.config.options import as_toml
@@ -66,9 +67,7 @@ class CellFolder:
     @property
     def run(self) -> Path | None:
         """The newest run directory, or ``None``."""
-        entries = self.path.iterdir() if self.path.is_dir() else ()
-        found = [entry for entry in entries if entry.name.isdecimal() and (entry / run_config.CONFIG).exists()]
-        return max(found, key=lambda entry: int(entry.name), default=None)
+        return next(reversed(numbered(self.path, run_config.CONFIG)), None)
 
     @property
     def saved(self) -> int:
