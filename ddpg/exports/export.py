@@ -6,21 +6,21 @@ Runtimes add numbers in different orders, so the comparison allows the differenc
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
 from ddpg.checkpoints.target_dir import names_in, resolved
-from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.errors import UsageError, brief
 from ddpg.exports import c_policy, export_dir, formats, policy_file, policy_graph
 from ddpg.exports.c_network import QUANTIZATIONS
 from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy, inputs_and_outputs
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions
+from ddpg.interaction.validation import validate_choice
 from ddpg.policies import standalone
 from ddpg.policies.graph_to_numpy import UnsupportedOp
 from ddpg.policies.numpy_program import NumpyProgram
@@ -55,9 +55,9 @@ def check_options(kind: str, quantize: str | None = None, name: str = export_dir
     Raises:
         UsageError: if the format is unknown, or ``quantize`` or ``name`` is none for it.
     """
-    _check_name_of("format", kind, FORMATS)
+    validate_choice(kind, "format", FORMATS)
     if quantize is not None:
-        _check_name_of("quantize", quantize, QUANTIZATIONS)
+        validate_choice(quantize, "quantize", QUANTIZATIONS)
         if kind != "c":
             raise UsageError(f"quantize={quantize!r} is for format='c', not for format={kind!r}; leave it out")
     if c_policy.check_name(name) != export_dir.POLICY and kind != "c":
@@ -84,12 +84,6 @@ def _check_path_fits(path: str | Path, kind: str) -> None:
             f"{str(path)!r} names a directory, and format={kind!r} writes a file; name the file in it, such as "
             f"{str(Path(path) / NAMES[kind])!r}"
         )
-
-
-def _check_name_of(option: str, value: Any, names: Sequence[str]) -> None:
-    if not isinstance(value, str) or value not in names:
-        hint = did_you_mean(value, names) if isinstance(value, str) else ""
-        raise UsageError(f"{option}={brief(value)} is not one of {', '.join(names)}{hint}")
 
 
 def export(

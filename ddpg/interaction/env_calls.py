@@ -213,10 +213,9 @@ def check_timeout(env: Any, seconds: float | None) -> None:
 
 
 class StepTimeout:
-    """A context that limits the duration of steps and resets of a vector of processes, which may be wrapped."""
+    """A context that limits the duration of steps and resets of a vector of processes (:func:`check_timeout`)."""
 
     def __init__(self, env: Any, seconds: float):
-        check_timeout(env, seconds)
         self._inner: Any = async_vector_of(env)
         self._seconds = seconds
 

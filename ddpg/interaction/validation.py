@@ -1,12 +1,13 @@
 """Validate numbers, rewards and flags from callers and environments. NumPy only."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ddpg.errors import UsageError, brief
+from ddpg.errors import UsageError, brief, did_you_mean
 
 LARGEST = float(np.finfo(np.float32).max)
 _LARGEST = np.float32(LARGEST)
@@ -233,6 +234,18 @@ def validate_text(value: Any, what: str, expected: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{what}={brief(value)} must be {expected}")
     return str(value)
+
+
+def validate_choice(value: Any, what: str, choices: Collection[str]) -> str:
+    """Return a caller's choice among names.
+
+    Raises:
+        UsageError: if ``value`` is none of ``choices``; the message has the one that is most similar.
+    """
+    if not isinstance(value, str) or value not in choices:
+        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+        raise UsageError(f"{what}={brief(value)} is not one of {', '.join(choices)}{hint}")
+    return value
 
 
 def validate_names(values: Any, what: str) -> tuple[str, ...]:

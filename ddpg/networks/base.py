@@ -24,6 +24,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.training import slot_creator
 
 from ddpg._tflearn import training_mode
+from ddpg.config.algorithm_options import OUTPUT_INITS
 from ddpg.errors import UsageError, brief, choose, own_code
 from ddpg.gradients.td import GradientsAndVariables, dense
 from ddpg.interaction import spaces
@@ -31,12 +32,13 @@ from ddpg.interaction.validation import (
     check_finite,
     is_real,
     validate_bool,
+    validate_choice,
     validate_float,
     validate_numeric,
     validate_positive,
 )
 from ddpg.networks.created import CreatedVariables
-from ddpg.networks.layers import check_output_init, frozen_statistics, mlp, output_layer
+from ddpg.networks.layers import frozen_statistics, mlp, output_layer
 from ddpg.networks.observer import note_features, note_gradients, observing
 from ddpg.networks.own_layers import own_layers
 from ddpg.networks.projections import Projection, projected_after, unit_weights
@@ -271,7 +273,7 @@ class Network(abc.ABC):
         self.graph = v1.get_default_graph()
         self.name = name
         self._network = own_layers("network", network) or mlp()
-        self._output_init = check_output_init(output_init)
+        self._output_init = validate_choice(output_init, "output_init", OUTPUT_INITS)
         weight_projection = validate_bool(weight_projection, "weight_projection")
         affine_projection = validate_bool(affine_projection, "affine_projection")
         self._run = NumericMethods(self.graph, name)

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg._tflearn import tflearn
-from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS, AgentConfig
+from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, RENORMS, AgentConfig
 from ddpg.errors import UsageError, brief, choose
 from ddpg.interaction.spaces import image_axes
-from ddpg.interaction.validation import is_real, validate_float, validate_int
+from ddpg.interaction.validation import is_real, validate_choice, validate_float, validate_int
 from ddpg.networks.observer import note_activation
 from ddpg.networks.own_layers import shape_kept
 from ddpg.networks.projections import note_affine
@@ -34,13 +34,6 @@ _FROZEN = "statistics_stay"  # a graph collection; while it is not empty, moving
 def fan_in_uniform(fan_in: int) -> Callable:
     """U(±1/√f) for a layer of ``f`` inputs (Lillicrap et al. 2015, section 7), weights and biases alike."""
     return v1.random_uniform_initializer(-(fan_in**-0.5), fan_in**-0.5)
-
-
-def check_output_init(output_init: str) -> str:
-    """Return ``output_init``; raise UsageError if it does not name an initialisation of output layers."""
-    if not isinstance(output_init, str) or output_init not in OUTPUT_INITS:
-        raise UsageError(f"output_init={brief(output_init)} is not one of {', '.join(OUTPUT_INITS)}")
-    return output_init
 
 
 def output_layer(features: tf.Tensor, units: int, output_init: str = "small") -> tf.Tensor:
@@ -253,8 +246,7 @@ def conv(
         )
     convolutions = [_sizes(layer, "filters") for layer in filters]
     validate_float(scale, "scale")
-    if not isinstance(padding, str) or padding not in PADDINGS:
-        raise UsageError(f"padding={brief(padding)} is not one of {', '.join(PADDINGS)}")
+    validate_choice(padding, "padding", PADDINGS)
     activate = _activation(activation)
     head = choose("block", block, BLOCKS, "another", is_own=lambda value: False)(dense, activation, norm)
 

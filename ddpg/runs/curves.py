@@ -18,6 +18,7 @@ import numpy as np
 
 from ddpg.config.algorithm_options import NETWORKS
 from ddpg.errors import UsageError, printable
+from ddpg.interaction.validation import validate_choice
 from ddpg.policies.schedules import RATE_SCHEDULES
 from ddpg.progress import print_to_stderr
 from ddpg.runs.env_source import words_of
@@ -82,9 +83,8 @@ def learning_curves(
     Raises:
         UsageError: if a name is unknown, or no run has an evaluation.
     """
-    for name, value, choices in (("against", against, AGAINST), ("measure", measure, MEASURES)):
-        if value not in choices:
-            raise UsageError(f"{name}={value!r} is not one of {', '.join(choices)}")
+    validate_choice(against, "against", AGAINST)
+    validate_choice(measure, "measure", MEASURES)
     groups: dict[tuple[str, str], list[Run]] = {}
     evaluated = [run for run in runs if run.rows]
     known = labels(evaluated) if names is None else [n for n, run in zip(names, runs, strict=True) if run.rows]

@@ -20,7 +20,7 @@ from ddpg.interaction import env_calls
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.interaction.spaces import unflattenable_part
-from ddpg.interaction.validation import validate_int
+from ddpg.interaction.validation import validate_choice, validate_int
 from ddpg.quiet import quiet_import
 from ddpg.runs import signals
 from ddpg.runs.env_source import EnvSource
@@ -192,9 +192,7 @@ def check_vector(
             ``"async"`` or ``"envpool"``, or if there are wrappers or keyword arguments with ``"envpool"``.
     """
     n_envs = validate_int(n_envs, "n_envs", at_least=1, at_most=1024)
-    if vectorization not in VECTORIZATIONS:
-        hint = did_you_mean(vectorization, VECTORIZATIONS)
-        raise UsageError(f"vectorization={brief(vectorization)} is not one of {list(VECTORIZATIONS)}{hint}")
+    validate_choice(vectorization, "vectorization", VECTORIZATIONS)
     if n_envs == 1 and vectorization != "sync":
         raise UsageError(f"{vectorization=} is for several environments; give --n-envs 2 or more, or leave it")
     if wrappers and vectorization == "envpool":

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ddpg.errors import UsageError, brief, did_you_mean, import_optional
+from ddpg.errors import UsageError, brief, import_optional
+from ddpg.interaction.validation import validate_choice
 
 TRACKERS = ("wandb", "mlflow", "trackio")
 
@@ -46,9 +47,7 @@ def as_tracker(tracker: Any, what: str = "track") -> Any:
         UsageError: if it is none of these, or the package is not installed.
     """
     if isinstance(tracker, str):
-        if tracker not in TRACKERS:
-            hint = did_you_mean(tracker, TRACKERS)
-            raise UsageError(f"{what}={brief(tracker)} is not one of {', '.join(TRACKERS)}{hint}")
+        validate_choice(tracker, what, TRACKERS)
         tracker = import_optional(tracker, f"{what}={tracker!r}", f"install it: pip install {tracker}")
     if all(callable(getattr(tracker, name, None)) for name in ("start_run", "log_metrics", "end_run")):
         return MLflow(tracker)

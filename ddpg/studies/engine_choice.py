@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError
+from ddpg.interaction.validation import validate_choice
 from ddpg.studies import slurm_commands
 from ddpg.studies.cell_process import COMMAND, Engine, LocalEngine
 from ddpg.studies.slurm_commands import SlurmOptions
@@ -38,9 +39,7 @@ class EngineChoice:
         Raises:
             UsageError: if the name is unknown, an option belongs to another engine, or Ray or Slurm is not installed.
         """
-        if self.name not in ENGINES:
-            hint = did_you_mean(self.name, ENGINES)
-            raise UsageError(f"engine={self.name!r} is not one of {', '.join(ENGINES)}{hint}")
+        validate_choice(self.name, "engine", ENGINES)
         if self.name == "ray":
             import_ray("engine='ray'", "engine='process'")
         elif self.ray_address is not None:

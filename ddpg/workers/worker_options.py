@@ -6,8 +6,8 @@ from typing import Any
 
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.config.imports import name_of
-from ddpg.errors import UsageError, brief, did_you_mean, import_optional
-from ddpg.interaction.validation import validate_int, validate_text
+from ddpg.errors import UsageError, brief, import_optional
+from ddpg.interaction.validation import validate_choice, validate_int, validate_text
 
 COLLECTORS = ("local", "process", "ray")
 GUARD = 'if __name__ == "__main__":'
@@ -53,9 +53,7 @@ def check_collector(collector: str, workers: int | None, ray_address: str | None
         UsageError: if the name is unknown, an argument is missing or belongs to another collector, or Ray is not
             installed.
     """
-    if collector not in COLLECTORS:
-        known = ", ".join(COLLECTORS)
-        raise UsageError(f"collector={brief(collector)} is not one of {known}{did_you_mean(collector, COLLECTORS)}")
+    validate_choice(collector, "collector", COLLECTORS)
     if collector == "local" and workers is not None:
         raise UsageError(
             f"workers={brief(workers)} are for collector='process' or 'ray', got 'local'; set the collector to one of "
