@@ -67,6 +67,15 @@ def with_filename(path: Any) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def located(where: str) -> Iterator[None]:
+    """Prefix a ``UsageError`` of the block with its place in the input."""
+    try:
+        yield
+    except UsageError as error:
+        raise type(error)(f"{where}: {error}") from None
+
+
 def format_error(error: BaseException) -> str:
     """Return type and message of an exception in one line, shortened; for a UsageError the message only."""
     kind = type(error).__name__

@@ -26,7 +26,7 @@ from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.manifest import ArraySpec, Sha256
 from ddpg.checkpoints.safe_json import convert, one_of
 from ddpg.checkpoints.space_json import describe_space, restore_space
-from ddpg.errors import FileFault, UsageError, brief
+from ddpg.errors import FileFault, UsageError, brief, located
 from ddpg.exports.export_dir import ABOUT, ACT, MARK, is_export
 from ddpg.interaction.action_mask import MaskedBox, check_masked_space
 from ddpg.interaction.actions import Actions, DiscreteActions, make_actions
@@ -228,10 +228,8 @@ def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
         raise FileFault(f"{where} does not match its own checksum: it was edited or damaged; export the policy again")
     observation_space = restore_space(whole.observation_space, f"{where}: observation_space")
     action_space = restore_space(whole.action_space, f"{where}: action_space")
-    try:
+    with located(where):
         box, actions = check_observation_space(observation_space), actions_of(action_space)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
     loaded = array_files.read(folder / ARRAYS, whole.arrays, whole.arrays_sha256)
     program = _program(where, whole.program, {int(name): array for name, array in loaded.items()}, box, actions)
     if whole.check is not None and whole.check.mask:

@@ -21,7 +21,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import UsageError, brief
+from ddpg.errors import UsageError, brief, located
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import validate_numeric
 
@@ -288,10 +288,8 @@ def _parameter_boxes(space: gym_spaces.Tuple) -> tuple[int, Sequence[gym_spaces.
 def _check_parameters(space: gym_spaces.Space, index: int, box: gym_spaces.Space) -> gym_spaces.Box:
     if isinstance(box, gym_spaces.Box) and box.shape == (0,):
         return box
-    try:
+    with located(f"parameters of action {index} in {brief(space)}"):
         return spaces.check_action_space(box)
-    except UsageError as error:
-        raise UsageError(f"parameters of action {index} in {brief(space)}: {error}") from None
 
 
 class FlattenParameterisedAction(gym.ActionWrapper):

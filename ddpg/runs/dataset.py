@@ -14,7 +14,7 @@ import numpy as np
 
 from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.memory_limit import memory_limit
-from ddpg.errors import FileFault, UsageError, brief, format_error, import_optional
+from ddpg.errors import FileFault, UsageError, brief, format_error, import_optional, located
 from ddpg.interaction.action_mask import KEY
 from ddpg.interaction.validation import validate_path, validate_text
 
@@ -84,10 +84,8 @@ def fill(agent: "OffPolicyAgent", source: str | Path) -> None:
             f"{source} has {count} transitions, and buffer_size={agent.replay.capacity} keeps the last of them alone; "
             f"give --buffer-size {count}"
         )
-    try:
+    with located(f"{source}"):
         agent.remember(*dataset)
-    except UsageError as error:
-        raise UsageError(f"{source}: {error}") from None
 
 
 def check_offline(dataset: Any, offline_timesteps: int | None, collector: str) -> None:

@@ -14,7 +14,7 @@ from ddpg.agents import resource_limits
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig
 from ddpg.config.options import check_names, coerce, field_type
 from ddpg.config.toml_file import read_toml
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, located
 from ddpg.interaction.actions import make_actions
 from ddpg.interaction.env_calls import check_timeout
 from ddpg.interaction.spaces import algorithm_for, check_observation_space
@@ -160,14 +160,15 @@ def read_space(
     values: dict[str, Any] = {"extend": True} if path is None else read_toml(path)
     where = str(default if path is None else path)
     extend = values.pop("extend", False)
-    if not isinstance(extend, bool):
-        raise UsageError(f"{where}: extend={extend!r} must be true or false")
-    table = read_toml(default) if extend else {}
-    for name in _FLAGS.keys() & values.keys() - {field.name for field in dataclasses.fields(kind)}:
-        raise UsageError(f"{where}: {name} is no option to vary; {_FLAGS[name]}")
-    check_names([field.name for field in dataclasses.fields(kind)], table | values, f"{where}: {kind.__name__}")
-    usual = {name: _field(kind, name, value, str(default)) for name, value in table.items() if name not in values}
-    own = {name: _field(kind, name, v, where) for name, v in values.items() if not (extend and v is False)}
+    with located(where):
+        if not isinstance(extend, bool):
+            raise UsageError(f"extend={extend!r} must be true or false")
+        table, names = read_toml(default) if extend else {}, [field.name for field in dataclasses.fields(kind)]
+        for name in _FLAGS.keys() & values.keys() - {*names}:
+            raise UsageError(f"{name} is no option to vary; {_FLAGS[name]}")
+        check_names(names, table | values, kind.__name__)
+        own = {name: _field(kind, name, value) for name, value in values.items() if not (extend and value is False)}
+    usual = {name: _field(kind, name, value) for name, value in table.items() if name not in values}
     found = _restrict_to_base(algorithm, base, usual | own, usual) | own
     space = {name: found[name] for name in (*table, *own) if name in found}
     if not space:
@@ -188,47 +189,44 @@ def _supplied_algorithm(kind: type) -> str:
     return next((name for name, config in CONFIGS.items() if issubclass(kind, config) and ":" not in name), "DDPG")
 
 
-def _field(kind: type, name: str, value: Any, where: str) -> Range | Choices:
+def _field(kind: type, name: str, value: Any) -> Range | Choices:
     """Return the range or the choices of one option from its TOML value."""
     scalar, many, optional = field_type(kind, name)
     if isinstance(value, dict):
-        check_names(["low", "high", "log"], value, f"{where}: {name}")
+        check_names(["low", "high", "log"], value, name)
         if many or scalar not in (int, float):
-            raise UsageError(f"{where}: {name} is no number, and takes no range; give a list of choices")
-        return _range(kind, name, value, where)
+            raise UsageError(f"{name} is no number, and takes no range; give a list of choices")
+        return _range(kind, name, value)
     if not isinstance(value, list):
-        raise UsageError(f"{where}: {name}={value!r} must be {_SHAPES}")
+        raise UsageError(f"{name}={value!r} must be {_SHAPES}")
     if many and (flat := [one for one in value if not isinstance(one, list) and one != "none"]):
         raise UsageError(
-            f"{where}: {name}={value!r} has the choice {flat[0]!r}, and each choice is a list; give one as [{value!r}]"
+            f"{name}={value!r} has the choice {flat[0]!r}, and each choice is a list; give one as [{value!r}]"
         )
-    choices = [None if optional and one == "none" else _coerced(kind, name, one, where) for one in value]
+    choices = [None if optional and one == "none" else _coerced(kind, name, one) for one in value]
     if not choices or any(choices.count(one) > 1 for one in choices):
-        raise UsageError(f"{where}: {name}={value!r} must be at least one choice, and different ones")
+        raise UsageError(f"{name}={value!r} must be at least one choice, and different ones")
     return Choices(choices)
 
 
-def _range(kind: type, name: str, value: dict[str, Any], where: str) -> Range:
+def _range(kind: type, name: str, value: dict[str, Any]) -> Range:
     log = value.get("log", False)
     if not isinstance(log, bool):
-        raise UsageError(f"{where}: log={log!r} of {name} must be true or false")
+        raise UsageError(f"log={log!r} of {name} must be true or false")
     for end in ("low", "high"):
         if end not in value:
-            raise UsageError(f"{where}: {name} is a range without {end}; give low and high")
-    low, high = (_coerced(kind, name, value[end], where) for end in ("low", "high"))
+            raise UsageError(f"{name} is a range without {end}; give low and high")
+    low, high = (_coerced(kind, name, value[end]) for end in ("low", "high"))
     if not -math.inf < low < high < math.inf:
-        raise UsageError(f"{where}: {name} goes from low={low} to high={high}; low must be below high, both finite")
+        raise UsageError(f"{name} goes from low={low} to high={high}; low must be below high, both finite")
     if log and low <= 0:
-        raise UsageError(f"{where}: {name} has low={low}, and no logarithm; give a low above 0, or log = false")
+        raise UsageError(f"{name} has low={low}, and no logarithm; give a low above 0, or log = false")
     return Range(low, high, log, field_type(kind, name)[0] is int)
 
 
-def _coerced(kind: type, name: str, value: Any, where: str) -> Any:
+def _coerced(kind: type, name: str, value: Any) -> Any:
     """Return a value converted to an option's type, in the form of JSON."""
-    try:
-        found = coerce(kind, name, value)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+    found = coerce(kind, name, value)
     return [*found] if isinstance(found, tuple) else found
 
 

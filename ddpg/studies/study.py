@@ -1,6 +1,5 @@
 """Read a study from TOML: environments, configurations and seeds, all checked before any cell starts."""
 
-import contextlib
 import dataclasses
 import itertools
 import re
@@ -18,7 +17,7 @@ from ddpg.config.name_hints import STUDIES
 from ddpg.config.options import MOST_ITEMS, Options, check_names, coerce, from_toml, option
 from ddpg.config.presets import hints_for, preset_for, random_steps_note, read_recipe
 from ddpg.config.toml_file import read_toml
-from ddpg.errors import UsageError, brief
+from ddpg.errors import UsageError, brief, located
 from ddpg.interaction.env_calls import close_quietly
 from ddpg.interaction.spaces import algorithm_for
 from ddpg.runs.env_factory import (
@@ -193,7 +192,7 @@ def read_study(
     environments, configurations = values.pop("environments", ()), values.pop("configurations", _DEFAULT_CONFIGURATIONS)
     fields = [field.name for field in dataclasses.fields(Settings)]
     check_names([*fields, "environments", "configurations"], values, f"{path}", STUDIES)
-    with _located(f"{path}"):
+    with located(f"{path}"):
         common = _settings(values)
         _check_configurations(configurations)
         tables = _environment_tables(environments)
@@ -231,7 +230,7 @@ def _groups(
     check_own: CheckOwn,
 ) -> Iterator[Group]:
     """Yield the groups of an environment."""
-    with _located(f"environment {env_id!r}"):
+    with located(f"environment {env_id!r}"):
         settings = EnvironmentSettings(**from_toml(EnvironmentSettings, _settings(values), "it"))
         check_names([*configurations], settings.configurations, "the table of configurations")
         kwargs = kwargs_of(settings.env_kwargs)
@@ -245,7 +244,7 @@ def _groups(
     for part in own_id.split("/"):
         _check_length("environment", part)
     for name in settings.configurations or configurations:
-        with _located(f"configuration {name!r} in {env_id}"):
+        with located(f"configuration {name!r} in {env_id}"):
             base, changes = _recipe(configurations[name], path.parent)
             algorithm = changes.pop("algorithm", usual)
             kind = CONFIGS[usual] if algorithm == usual else options_of(algorithm, CONFIGS[usual], env_id)
@@ -373,12 +372,3 @@ def _recipe(configuration: dict[str, Any] | str, beside: Path) -> tuple[dict[str
     if not isinstance(recipe, str):
         raise UsageError(f"recipe={recipe!r} must be the name of one")
     return read_recipe(recipe, beside), changes
-
-
-@contextlib.contextmanager
-def _located(where: str) -> Iterator[None]:
-    """Prefix a ``UsageError`` with its location in the study."""
-    try:
-        yield
-    except UsageError as error:
-        raise type(error)(f"{where}: {error}") from None
