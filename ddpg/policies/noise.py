@@ -212,13 +212,12 @@ class CustomNoise:
         try:
             noise = np.asarray(given, np.float32)
         except Exception as error:  # the user's object can raise anything
-            what = f"noise={brief(self._noise)}: sample(rng) gave no numbers"
-            raise UsageError(f"{what} ({format_error(error)})") from error
+            raise self._refusal(f"sample(rng) gave no numbers ({format_error(error)})") from error
         if noise.shape != self._shape or not np.isfinite(noise).all():
             what = f"shape {noise.shape}" if noise.shape != self._shape else "numbers that are not finite"
-            raise UsageError(
-                f"noise={brief(self._noise)}: sample(rng) gave {what}, expected finite numbers of shape {self._shape} "
-                "(environments, numbers of an action), in half-ranges of the action box"
+            raise self._refusal(
+                f"sample(rng) gave {what}, expected finite numbers of shape {self._shape} (environments, numbers of an "
+                "action), in half-ranges of the action box"
             )
         return noise
 
@@ -226,6 +225,9 @@ class CustomNoise:
         """Tell the object that an episode begins in environment ``index``."""
         with self._calling("reset"):
             self._noise.reset(index)
+
+    def _refusal(self, problem: str) -> UsageError:
+        return UsageError(f"noise={brief(self._noise)}: {problem}")
 
     def _calling(self, method: str) -> contextlib.AbstractContextManager[None]:
         return own_code(lambda: f"noise={brief(self._noise)}: {method}", getattr(self._noise, method))
@@ -241,24 +243,18 @@ class CustomNoise:
             with self._calling("state"):
                 given = self._noise.state()
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-            raise UsageError(
-                f"noise={brief(self._noise)}: state() gave {brief(given)}; expected a dict of arrays by name"
-            )
+            raise self._refusal(f"state() gave {brief(given)}; expected a dict of arrays by name")
         try:
             arrays = {name: np.asarray(value) for name, value in given.items()}
         except Exception as error:  # the user's object can raise anything
-            what = f"noise={brief(self._noise)}: state() gave {brief(given)}, which is not all arrays"
-            raise UsageError(f"{what} ({format_error(error)})") from error
+            what = f"state() gave {brief(given)}, which is not all arrays"
+            raise self._refusal(f"{what} ({format_error(error)})") from error
         for name, array in arrays.items():
             if array.dtype.name not in STATE_TYPES or not np.isfinite(array).all():
-                raise UsageError(
-                    f"noise={brief(self._noise)}: state() has {name}={brief(given[name])}; expected finite numbers or "
-                    f"arrays of {', '.join(STATE_TYPES)}"
-                )
+                what = f"state() has {name}={brief(given[name])}"
+                raise self._refusal(f"{what}; expected finite numbers or arrays of {', '.join(STATE_TYPES)}")
         if PARAMETER_NOISE in arrays:
-            raise UsageError(
-                f"noise={brief(self._noise)}: its state has the reserved key {brief(PARAMETER_NOISE)}; rename that key"
-            )
+            raise self._refusal(f"its state has the reserved key {brief(PARAMETER_NOISE)}; rename that key")
         return arrays
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
