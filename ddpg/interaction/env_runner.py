@@ -183,11 +183,13 @@ class _Stepper:
     def _as_fault(self, error: BaseException) -> EnvironmentFault:
         return self._fault(format_error(error))
 
-    def _returned(self, unpack: Callable, function: Callable, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the environment, and return what ``unpack`` makes of the result."""
-        returned = call(function, *arguments, fault=self._as_fault, **options)
+    def _call(self, function: Callable, *arguments: Any, **options: Any) -> Any:
+        return call(function, *arguments, fault=self._as_fault, **options)
+
+    def _checked(self, check: Callable, *values: Any) -> Any:
+        """Return what ``check`` makes of values that the environment returned; a refusal is a fault of it."""
         try:
-            return unpack(returned)
+            return check(*values)
         except UsageError as error:
             raise self._fault(str(error)) from None
 
@@ -208,7 +210,7 @@ class SingleStepper(_Stepper):
         self._return, self._length = 0.0, 0
         while self._observations is None:
             self._episode += 1
-            observation = self._returned(unpacked_reset, self.env.reset, seed=seed)
+            observation = self._checked(unpacked_reset, self._call(self.env.reset, seed=seed))
             try:
                 self._observations = self._reader.read_one(observation)
             except UsageError as error:
@@ -224,7 +226,8 @@ class SingleStepper(_Stepper):
         """
         self._observations = None  # if anything below raises, the episode is lost
         self._length += 1
-        observation, reward, terminated, truncated, info = self._returned(unpacked_step, self.env.step, action)
+        returned = self._call(self.env.step, action)
+        observation, reward, terminated, truncated, info = self._checked(unpacked_step, returned)
         try:
             # Read before anything else: the environment may write its next observation into the same array.
             current = self._reader.read_one(observation)
@@ -298,7 +301,7 @@ class VectorStepper(_Stepper):
         self._returns = np.zeros(self.count)
         self._lengths = np.zeros(self.count, int)
         self._episodes += 1
-        observations = self._returned(unpacked_reset, self.env.reset, seed=seed)
+        observations = self._checked(unpacked_reset, self._call(self.env.reset, seed=seed))
         self._observations, self._abandoned = self._read(observations)
         self._fault_counter.end_step(good=False)
 
@@ -311,14 +314,12 @@ class VectorStepper(_Stepper):
         self._observations = None  # if anything below raises, the episodes are lost
         stepped = ~self._ended
         self._lengths[stepped] += 1
-        observations, rewards, terminated, truncated, infos = self._returned(unpacked_step, self.env.step, actions)
+        returned = self._call(self.env.step, actions)
+        observations, rewards, terminated, truncated, infos = self._checked(unpacked_step, returned)
         current, unreadable = self._read(observations)
-        try:
-            rewards = validate_rewards(rewards, self.count)
-            terminated = validate_flags(terminated, self.count, "terminated")
-            truncated = validate_flags(truncated, self.count, "truncated")
-        except UsageError as error:
-            raise self._fault(str(error)) from None
+        rewards = self._checked(validate_rewards, rewards, self.count)
+        terminated = self._checked(validate_flags, terminated, self.count, "terminated")
+        truncated = self._checked(validate_flags, truncated, self.count, "truncated")
         done = terminated | truncated
         ended = [int(index) for index in np.flatnonzero(done & stepped)]
         final, faults = self._final_observations(ended, infos, current) if self._same_step else ({}, {})
@@ -346,9 +347,9 @@ class VectorStepper(_Stepper):
             self._observations = current
         return step
 
-    def _returned(self, unpack: Callable, function: Callable, *arguments: Any, **options: Any) -> Any:
+    def _call(self, function: Callable, *arguments: Any, **options: Any) -> Any:
         with self._limit:
-            return super()._returned(unpack, function, *arguments, **options)
+            return super()._call(function, *arguments, **options)
 
     def _as_fault(self, error: BaseException) -> EnvironmentFault:
         """Convert an exception of a call to an EnvironmentFault, and end the vector's processes."""
@@ -374,10 +375,7 @@ class VectorStepper(_Stepper):
             return self._reader.read_batch(observations), set()
         except UsageError as error:
             message = str(error)
-        try:
-            current, unreadable = self._reader.read_masked(observations)
-        except UsageError as error:
-            raise self._fault(str(error)) from None
+        current, unreadable = self._checked(self._reader.read_masked, observations)
         self._fault_counter.record(self._fault(message, min(unreadable)))
         return current, unreadable
 

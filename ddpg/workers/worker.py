@@ -247,22 +247,21 @@ class WorkerService:
 
     def __init__(self, spec: WorkerSpec, number: int, epoch: int):
         self._identity = number, epoch
-        self._worker: Worker | None = None
-        self._failure: EnvironmentFailed | None = None
+        self._worker: Worker | EnvironmentFailed
         try:
             self._worker = Worker(spec, number, epoch)
         except (Exception, KeyboardInterrupt) as error:
-            self._failure = EnvironmentFailed(number, epoch, format_error(error))
+            self._worker = EnvironmentFailed(number, epoch, format_error(error))
 
     def ready(self) -> WorkerReady | EnvironmentFailed:
         """Return :class:`WorkerReady`, or the reason why the environment could not be made."""
-        return self._failure or WorkerReady(*self._identity)
+        return WorkerReady(*self._identity) if isinstance(self._worker, Worker) else self._worker
 
     def answer(self, request: RolloutRequest, newer: Callable[[int], Any], ends: Callable[[], bool]) -> Event:
         """Return a rollout with the newest weights, which ``newer`` returns unless they have the given version."""
         worker = self._worker
-        if worker is None:
-            return self.ready()
+        if not isinstance(worker, Worker):
+            return worker
         try:
             if (news := newer(worker.version)) is not None:
                 worker.load(*news)
@@ -272,7 +271,7 @@ class WorkerService:
 
     def close(self) -> None:
         """Close the environment."""
-        if self._worker is not None:
+        if isinstance(self._worker, Worker):
             self._worker.close()
 
 
