@@ -86,8 +86,8 @@ class _Policy(msgspec.Struct, forbid_unknown_fields=True):
 class InvalidProgram(UsageError):
     """A program does not map each observation by itself to a row of outputs; ``problem`` says which step."""
 
-    def __init__(self, where: str, what: str):
-        self.problem = f"{where} {what}"
+    def __init__(self, problem: str):
+        self.problem = problem
         super().__init__(f"the policy's program is invalid: {self.problem}; export the policy again")
 
 
@@ -279,15 +279,15 @@ def result_width(
     """
     shapes = register_shapes(steps, arrays, observation_shape)
     if result not in shapes or result in arrays:
-        raise InvalidProgram("the result", f"is register {result}, which no step sets")
+        raise InvalidProgram(f"the result is register {result}, which no step sets")
     dependent = {0}
     for step in steps:
         if dependent & set(step.inputs):
             dependent.add(step.output)
     if result not in dependent:
-        raise InvalidProgram("the result", f"is register {result}, which does not depend on the observations")
+        raise InvalidProgram(f"the result is register {result}, which does not depend on the observations")
     if len(shapes[result]) != 1:
-        raise InvalidProgram("the result", f"has shape {shapes[result]} for each observation, expected a row")
+        raise InvalidProgram(f"the result has shape {shapes[result]} for each observation, expected a row")
     return shapes[result][0]
 
 
@@ -305,51 +305,50 @@ def register_shapes(
     """
     for register, array in arrays.items():
         if not array.size:
-            raise InvalidProgram(f"the array of register {register}", f"has shape {array.shape}, without a number")
+            raise InvalidProgram(f"the array of register {register} has shape {array.shape}, without a number")
     shapes = {register: np.atleast_2d(array).shape[1:] for register, array in arrays.items()}
     shapes[0] = tuple(observation_shape)
     total = 0
     for number, step in enumerate(steps):
-        where = f"step {number}, {step.operation}"
-        if step.output in shapes:
-            raise InvalidProgram(where, f"sets register {step.output} again")
-        for register in step.inputs:
-            if register not in shapes:
-                raise InvalidProgram(where, f"reads register {register}, which is not set")
-        shapes[step.output] = _step_shape(where, step, arrays, shapes)
-        size = math.prod(shapes[step.output])
-        if not 1 <= size <= LARGEST:
-            raise InvalidProgram(where, f"makes rows of {size} numbers, expected 1 to {LARGEST}")
-        total += size
-        if total > MOST:
-            raise InvalidProgram(where, f"brings a row of all registers to {total} numbers, expected at most {MOST}")
+        try:
+            if step.output in shapes:
+                raise InvalidProgram(f"sets register {step.output} again")
+            if unset := [register for register in step.inputs if register not in shapes]:
+                raise InvalidProgram(f"reads register {unset[0]}, which is not set")
+            shapes[step.output] = _step_shape(step, arrays, shapes)
+            size = math.prod(shapes[step.output])
+            if not 1 <= size <= LARGEST:
+                raise InvalidProgram(f"makes rows of {size} numbers, expected 1 to {LARGEST}")
+            total += size
+            if total > MOST:
+                raise InvalidProgram(f"brings a row of all registers to {total} numbers, expected at most {MOST}")
+        except InvalidProgram as error:
+            raise InvalidProgram(f"step {number}, {step.operation} {error.problem}") from None
     return shapes
 
 
-def _step_shape(
-    where: str, step: ProgramStep, arrays: Mapping[int, np.ndarray], shapes: Mapping[int, _Shape]
-) -> _Shape:
+def _step_shape(step: ProgramStep, arrays: Mapping[int, np.ndarray], shapes: Mapping[int, _Shape]) -> _Shape:
     """Return the shape of one observation in the register that a step sets; check its inputs."""
     registers = list(step.inputs)
     expected = 1 if step.operation in _UNARY else 3 if step.operation in ("ConcatV2", "Conv2D") else 2
     if len(registers) != expected:
-        raise InvalidProgram(where, f"has {len(registers)} inputs, expected {expected}")
+        raise InvalidProgram(f"has {len(registers)} inputs, expected {expected}")
     given, fixed = [shapes[register] for register in registers], [arrays.get(register) for register in registers]
     if step.operation in _UNARY | _BINARY:
-        _check_rows(where, fixed)
-        return _broadcast_shape(where, given, fixed)
-    _check_rows(where, fixed[:1])
+        _check_rows(fixed)
+        return _broadcast_shape(given, fixed)
+    _check_rows(fixed[:1])
     if step.operation == "MatMul":
         matrix, (*outer, width) = fixed[1], given[0]
         if outer or matrix is None or matrix.dtype.kind != "f" or matrix.ndim != 2 or len(matrix) != width:
-            raise InvalidProgram(where, f"needs a constant matrix of {width} rows, and multiplies shape {given[0]}")
+            raise InvalidProgram(f"needs a constant matrix of {width} rows, and multiplies shape {given[0]}")
         return (matrix.shape[1],)
     if step.operation == "Conv2D":
-        return _convolved_shape(where, given[0], fixed[1], _integers(fixed[2]))
+        return _convolved_shape(given[0], fixed[1], _integers(fixed[2]))
     if step.operation == "ConcatV2":
-        _check_rows(where, fixed[1:2])
+        _check_rows(fixed[1:2])
         if _integers(fixed[2]) not in (1, -1) or [len(shape) for shape in given[:2]] != [1, 1]:
-            raise InvalidProgram(where, "must concatenate rows, along axis 1")
+            raise InvalidProgram("must concatenate rows, along axis 1")
         return (given[0][0] + given[1][0],)
     numbers, axes = _integers(fixed[1]), len(given[0]) + 1
     listed = numbers if isinstance(numbers, list) else [numbers]
@@ -357,19 +356,19 @@ def _step_shape(
         sizes = listed[1:]
         whole = all(isinstance(size, int) and size > 0 for size in sizes) and math.prod(sizes) == math.prod(given[0])
         if listed[0] != -1 or not whole or not 1 <= len(sizes) <= DEEPEST:
-            raise InvalidProgram(where, f"must keep the {math.prod(given[0])} numbers of each observation together")
+            raise InvalidProgram(f"must keep the {math.prod(given[0])} numbers of each observation together")
         return tuple(sizes)
     if step.operation == "Transpose":
         if axes > 2 and listed[0] == 0 and sorted(listed) == [*range(axes)]:
             return tuple(given[0][axis - 1] for axis in listed[1:])
-        raise InvalidProgram(where, "would make rows of columns")
+        raise InvalidProgram("would make rows of columns")
     assert step.operation == "Mean", step.operation
     if sorted(axis + axes * (axis < 0) if isinstance(axis, int) else -1 for axis in listed) != [*range(1, axes)]:
-        raise InvalidProgram(where, "must take the mean over all numbers of an observation, from axis 1 to the last")
+        raise InvalidProgram("must take the mean over all numbers of an observation, from axis 1 to the last")
     return (1,) * len(given[0])
 
 
-def _broadcast_shape(where: str, given: Sequence[_Shape], fixed: Sequence[np.ndarray | None]) -> _Shape:
+def _broadcast_shape(given: Sequence[_Shape], fixed: Sequence[np.ndarray | None]) -> _Shape:
     """Return the shape of an operation on each number: one number, or a constant for the last axes, is repeated."""
     largest = max(given, key=lambda shape: (len(shape), math.prod(shape)))
     for shape, array in zip(given, fixed, strict=True):
@@ -378,24 +377,24 @@ def _broadcast_shape(where: str, given: Sequence[_Shape], fixed: Sequence[np.nda
             del own[0]
         repeated = len(own) == len(largest) and math.prod(own) == 1 if array is None else own == [*largest][-len(own) :]
         if own and shape != largest and not repeated:
-            raise InvalidProgram(where, f"combines numbers of shapes {given[0]} and {given[-1]}")
+            raise InvalidProgram(f"combines numbers of shapes {given[0]} and {given[-1]}")
     return largest
 
 
-def _convolved_shape(where: str, images: _Shape, filters: np.ndarray | None, how: Any) -> _Shape:
+def _convolved_shape(images: _Shape, filters: np.ndarray | None, how: Any) -> _Shape:
     floats = filters is not None and filters.dtype.kind == "f" and filters.ndim == 4
     if filters is None or not floats or len(images) != 3 or images[2] != filters.shape[2]:
-        raise InvalidProgram(where, f"needs images (height, width, channels) and filters for them, and sees {images}")
+        raise InvalidProgram(f"needs images (height, width, channels) and filters for them, and sees {images}")
     strides = how[:2] if isinstance(how, list) and len(how) == 3 and how[2] in (0, 1) else [0]
     if not all(isinstance(stride, int) and 1 <= stride <= LARGEST for stride in strides):
-        raise InvalidProgram(where, "needs two strides of at least 1, and 1 for zeros around images or else 0")
+        raise InvalidProgram("needs two strides of at least 1, and 1 for zeros around images or else 0")
     (above, below, high), (left, right, broad) = standalone.positions(images[:2], filters.shape, how)
     if min(high, broad) < 1:
-        raise InvalidProgram(where, f"has filters of {filters.shape[:2]}, larger than its images")
+        raise InvalidProgram(f"has filters of {filters.shape[:2]}, larger than its images")
     padded = (images[0] + above + below) * (images[1] + left + right) * images[2]
     needed = max(padded, high * broad * filters.shape[1] * filters.shape[2])
     if needed > MOST:
-        raise InvalidProgram(where, f"needs {needed} numbers at a time, expected at most {MOST}")
+        raise InvalidProgram(f"needs {needed} numbers at a time, expected at most {MOST}")
     return high, broad, filters.shape[3]
 
 
@@ -404,9 +403,9 @@ def _integers(array: np.ndarray | None) -> Any:
     return None if array is None or array.dtype.kind not in "iu" else array.tolist()
 
 
-def _check_rows(where: str, arrays: Sequence[np.ndarray | None]) -> None:
+def _check_rows(arrays: Sequence[np.ndarray | None]) -> None:
     """Refuse a constant of several rows: it would not broadcast against a batch, or would multiply its rows."""
     for array in arrays:
         if array is not None and (array.dtype.kind != "f" or (array.ndim > 1 and len(array) != 1)):
             what = f"uses an array of shape {array.shape} and dtype {array.dtype}, expected one row"
-            raise InvalidProgram(where, what)
+            raise InvalidProgram(what)
