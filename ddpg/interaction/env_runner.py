@@ -183,9 +183,6 @@ class _Stepper:
     def _as_fault(self, error: BaseException) -> EnvironmentFault:
         return self._fault(format_error(error))
 
-    def _call(self, function: Callable, *arguments: Any, **options: Any) -> Any:
-        return call(function, *arguments, fault=self._as_fault, **options)
-
     def _checked(self, check: Callable, *values: Any) -> Any:
         """Return what ``check`` makes of values that the environment returned; a refusal is a fault of it."""
         try:
@@ -210,7 +207,8 @@ class SingleStepper(_Stepper):
         self._return, self._length = 0.0, 0
         while self._observations is None:
             self._episode += 1
-            observation = self._checked(unpacked_reset, self._call(self.env.reset, seed=seed))
+            returned = call(self.env.reset, seed=seed, fault=self._as_fault)
+            observation = self._checked(unpacked_reset, returned)
             try:
                 self._observations = self._reader.read_one(observation)
             except UsageError as error:
@@ -226,7 +224,7 @@ class SingleStepper(_Stepper):
         """
         self._observations = None  # if anything below raises, the episode is lost
         self._length += 1
-        returned = self._call(self.env.step, action)
+        returned = call(self.env.step, action, fault=self._as_fault)
         observation, reward, terminated, truncated, info = self._checked(unpacked_step, returned)
         try:
             # Read before anything else: the environment may write its next observation into the same array.
@@ -349,7 +347,7 @@ class VectorStepper(_Stepper):
 
     def _call(self, function: Callable, *arguments: Any, **options: Any) -> Any:
         with self._limit:
-            return super()._call(function, *arguments, **options)
+            return call(function, *arguments, fault=self._as_fault, **options)
 
     def _as_fault(self, error: BaseException) -> EnvironmentFault:
         """Convert an exception of a call to an EnvironmentFault, and end the vector's processes."""
