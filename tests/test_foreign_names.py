@@ -111,7 +111,7 @@ MISTAKES = [
     (BOX + "--track wandb --wandb-project-name x", "wandb"),
     (BOX + "--wandb-entity me", "--track wandb"),
     (BOX + "--wandb", "--track"),
-    (BOX + "--track", "{wandb,mlflow,trackio}"),
+    (BOX + "--track", "{wandb,mlflow,trackio"),
     (BOX + "--capture-video", "ddpg record RUN"),
     (BOX + "--save-model", "ddpg export RUN"),
     (BOX + "--upload-model", "ddpg export RUN"),

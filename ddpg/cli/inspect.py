@@ -145,7 +145,7 @@ class Paths(JSONOption, EnvironmentCommand, WithImports):
 class Export(JSONOption, SavedPolicyCommand):
     """Export a run's policy: NumPy, SavedModel, TFLite, ONNX or C."""
 
-    format: str = option("numpy", "file format", metavar="{numpy,savedmodel,tflite,onnx,c}")
+    format: str = option("numpy", "file format", ("numpy", "savedmodel", "tflite", "onnx", "c"))
     quantize: str | None = option(None, "how format c stores weights; none: float32", ("int8",))
     name: str = option("policy", "what files, functions and, in capitals, macros of format c begin with")
     output: str | None = option(

@@ -49,7 +49,7 @@ class WithEngine(SlurmOptions, Command):
     engine: str = option(
         "process",
         "where runs are trained; process: processes of this machine; ray: a Ray cluster; slurm: array jobs of Slurm",
-        metavar="{process,ray,slurm}",
+        ("process", "ray", "slurm"),
     )
     ray_address: str | None = option(
         None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"

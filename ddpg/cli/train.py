@@ -54,7 +54,7 @@ class WithTracker(Command):
     """A command that trains, and can log to an experiment tracker."""
 
     track: str | None = option(
-        None, "an experiment tracker to log to, besides the files of the run", metavar="{wandb,mlflow,trackio}"
+        None, "an experiment tracker to log to, besides the files of the run", ("wandb", "mlflow", "trackio")
     )
 
     def check_tracker(self) -> None:
@@ -102,12 +102,12 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
     vectorization: str = option(
         "sync",
         "how several environments are stepped; sync: in this process; async: a process each; envpool: its own threads",
-        metavar="{sync,async,envpool}",
+        ("sync", "async", "envpool"),
     )
     collector: str = option(
         "local",
         "who steps the environment; process: workers that are processes of this machine; ray: workers on a Ray cluster",
-        metavar="{local,process,ray}",
+        ("local", "process", "ray"),
     )
     workers: int | None = option(None, "number of workers, with --collector process or ray", at_least=1)
     ray_address: str | None = option(

@@ -21,17 +21,22 @@ from ddpg.cli.command import import_from_working_directory
 from ddpg.cli.flags import flags_of, parse_flags
 from ddpg.cli.inspect import Export, Plot
 from ddpg.cli.main import COMMANDS, main
+from ddpg.cli.studies import Study
 from ddpg.cli.train import Train
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.config.options import field_type, from_toml
 from ddpg.config.presets import preset_config, read_recipe
+from ddpg.exports.c_network import QUANTIZATIONS
 from ddpg.exports.export import FORMATS
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import LOSSES, TD_TARGETS
 from ddpg.networks.base import OPTIMIZERS
 from ddpg.runs import curves, env_factory
+from ddpg.runs.trackers import TRACKERS
 from ddpg.runs.wrappers import WRAPPERS
+from ddpg.studies.engine_choice import ENGINES
+from ddpg.workers.worker_options import COLLECTORS
 
 SMALL = ["--hidden", "4", "--batch-size", "4", "--learning-starts", "4", "--updates-per-call", "4"]
 SMALL += ["--no-jit", "--optimizer", "sgd", "--target", "online"]
@@ -298,24 +303,23 @@ def test_mistakes_in_a_file_end_in_one_line(tmp_path, capsys):
 
 
 def test_choices_are_the_names_in_the_registries():
-    choices = {field.name: tuple(field.metadata["choices"]) for field in dataclasses.fields(DDPGConfig)}
     tables = {
-        "td_target": TD_TARGETS,
-        "policy_gradient": POLICY_GRADIENTS,
-        "bounding": BOUNDINGS,
-        "critic_loss": LOSSES,
-        "optimizer": OPTIMIZERS,
+        DDPGConfig: {
+            "td_target": TD_TARGETS,
+            "policy_gradient": POLICY_GRADIENTS,
+            "bounding": BOUNDINGS,
+            "critic_loss": LOSSES,
+            "optimizer": OPTIMIZERS,
+        },
+        Train: {"vectorization": env_factory.VECTORIZATIONS, "collector": COLLECTORS, "track": TRACKERS},
+        Study: {"engine": ENGINES},
+        Export: {"format": FORMATS, "quantize": QUANTIZATIONS},
+        Plot: {"against": curves.AGAINST, "measure": curves.MEASURES},
     }
-    assert {name: choices[name] for name in tables} == {name: tuple(table) for name, table in tables.items()}
-
-    def choices_in_help(kind, name):
-        metadata = next(field.metadata for field in dataclasses.fields(kind) if field.name == name)
-        return tuple(metadata["metavar"].strip("{}").split(","))
-
-    assert choices_in_help(Export, "format") == FORMATS
-    assert choices_in_help(Train, "vectorization") == env_factory.VECTORIZATIONS
-    plot = {field.name: field.metadata.get("choices") for field in dataclasses.fields(COMMANDS["plot"])}
-    assert (plot["against"], plot["measure"]) == (curves.AGAINST, tuple(curves.MEASURES))
+    for kind, of_options in tables.items():
+        choices = {field.name: field.metadata["choices"] for field in dataclasses.fields(kind)}
+        for name, table in of_options.items():
+            assert tuple(choices[name]) == tuple(table), name
     text = next(field.metadata["help"] for field in dataclasses.fields(Train) if field.name == "wrap")
     assert re.findall(r"[A-Z][a-z]+[A-Z]\w+\b(?!\()", text) == list(WRAPPERS)
 
