@@ -16,7 +16,7 @@ from ddpg.studies.search_space import Check, accept_all
 from ddpg.studies.study import Group
 from ddpg.studies.study_folder import CellFolder, folders_of
 from ddpg.studies.study_progress import TuningProgress
-from ddpg.studies.trials import Trial, Trials
+from ddpg.studies.trials import Trial, Trials, check_installed
 from ddpg.studies.tuning_plan import JOURNAL, TuningPlan, write_plan
 
 _DIVERGED = "training diverged"  # part of the updater's error message
@@ -217,6 +217,7 @@ def run_tuning(
             a :class:`FileFault` if a file is damaged, or cannot be read or written.
         KeyboardInterrupt: if a stop was requested before; nothing is written then.
     """
+    check_installed()
     engine.check()
     if engine.name == "slurm" and engine.jobs is None:
         engine = dataclasses.replace(engine, jobs=_JOBS_ON_SLURM)

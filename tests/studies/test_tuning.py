@@ -658,6 +658,14 @@ def test_a_signal_while_the_space_is_checked_begins_nothing(command, monkeypatch
     assert not Path("tuning").exists()
 
 
+def test_without_optuna_no_folder_is_made(tmp_path, monkeypatch):
+    tuning = Tuning(tmp_path, monkeypatch)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with refuses(UsageError, "optuna"):
+        tuning.run(1)
+    assert not tuning.root.exists()
+
+
 def test_without_optuna_nothing_is_started(command, monkeypatch, capsys):
     _, tune = command
     monkeypatch.setitem(sys.modules, "optuna", None)
